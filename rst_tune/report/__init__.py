@@ -1,0 +1,1 @@
+"""What a person sees: tables and one offline page. Computes nothing."""

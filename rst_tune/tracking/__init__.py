@@ -1,0 +1,1 @@
+"""The record in MLflow. The only door to it."""

@@ -1,0 +1,1 @@
+"""One training run: data, models, recipe, loop. No Ray, no MLflow."""
