@@ -19,6 +19,7 @@ step: 0 is the base optimizer, 1 is SAM.
 
 import hashlib
 import json
+import math
 import os
 import time
 import warnings
@@ -29,7 +30,18 @@ from typing import Any, Literal
 
 from rst_tune.errors import InputError
 
-__all__ = ["RECORD_NAME", "Record", "Search", "Trial", "config_id", "load", "read_events", "trial_key"]
+__all__ = [
+    "RECORD_NAME",
+    "Record",
+    "Replay",
+    "Search",
+    "Trial",
+    "config_id",
+    "counted",
+    "load",
+    "read_events",
+    "trial_key",
+]
 
 RECORD_NAME = "record.jsonl"
 
@@ -87,7 +99,7 @@ class Trial:
     @property
     def finished(self) -> bool:
         """Whether it was trained to the full horizon with a finite result: only then may it be on a front."""
-        return self.full and self.status == "complete" and self.error is not None
+        return self.full and self.status == "complete" and self.error is not None and math.isfinite(self.error)
 
     @property
     def extra_propagation(self) -> float:
@@ -126,6 +138,16 @@ class Search:
         for trial in self.finished():
             groups.setdefault(trial.config_id, []).append(trial)
         return groups
+
+
+def counted(trials: Iterable[Trial]) -> list[Trial]:
+    """Return the trials of one configuration that its mean counts: the confirming ones alone, once there are two.
+
+    A configuration is confirmed because its searching trial looked good, so that trial is biased by luck.
+    """
+    trials = list(trials)
+    fresh = [t for t in trials if t.role == "confirm"]
+    return fresh if len(fresh) >= 2 else trials
 
 
 class Record:
@@ -189,33 +211,50 @@ def load(directory: Path | str) -> Search:
 
 def replay(events: Iterable[Event], directory: Path) -> Search:
     """Return the search that a sequence of events tells."""
-    header: Mapping[str, Any] = {}
-    trials: dict[str, Trial] = {}
-    reference: tuple[float, float] | None = None
-    phase, updated = "search", 0.0
+    state = Replay(directory)
     for event in events:
-        updated = event.get("time", updated)
+        state.apply(event)
+    return state.search()
+
+
+class Replay:
+    """What the events so far amount to. A running search holds one, so that a resumed one knows exactly as much."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.header: Mapping[str, Any] = {}
+        self.trials: dict[str, Trial] = {}
+        self.reference: tuple[float, float] | None = None
+        self.phase = "search"
+        self.updated = 0.0
+
+    def apply(self, event: Event) -> None:
+        """Take one event into account."""
+        self.updated = event.get("time", self.updated)
         match event["event"]:
             case "search":
-                header = header or event
+                self.header = self.header or event
             case "reference":
-                reference = (float(event["error"]), float(event["extra_propagation"]))
+                self.reference = (float(event["error"]), float(event["extra_propagation"]))
             case "phase":
-                phase = event["name"]
+                self.phase = event["name"]
             case "trial":
-                trials.setdefault(event["key"], _drawn(event))
-            case kind if event.get("key") in trials:
-                trials[event["key"]] = _advance(trials[event["key"]], kind, event)
-            case _:
-                warnings.warn(f"{directory}: an event {event['event']!r} of no known trial was dropped", stacklevel=2)
-    return Search(
-        directory=directory,
-        header=header,
-        trials=tuple(trials.values()),
-        reference=reference,
-        phase=phase,
-        updated=updated,
-    )
+                self.trials.setdefault(event["key"], _drawn(event))
+            case kind if event.get("key") in self.trials:
+                self.trials[event["key"]] = _advance(self.trials[event["key"]], kind, event)
+            case kind:
+                warnings.warn(f"{self.directory}: an event {kind!r} of no known trial was dropped", stacklevel=2)
+
+    def search(self) -> Search:
+        """Return the search as it stands."""
+        return Search(
+            directory=self.directory,
+            header=self.header,
+            trials=tuple(self.trials.values()),
+            reference=self.reference,
+            phase=self.phase,
+            updated=self.updated,
+        )
 
 
 def _drawn(event: Event) -> Trial:
