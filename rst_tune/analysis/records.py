@@ -90,6 +90,7 @@ class Trial:
     metrics: Mapping[str, float] = field(default_factory=dict)
     history: Mapping[str, list[float]] = field(default_factory=dict)
     rungs: Mapping[int, float] = field(default_factory=dict)
+    halted: bool = False
     started: float | None = None
     ended: float | None = None
     node: str = ""
@@ -274,7 +275,8 @@ def _advance(trial: Trial, kind: str, event: Event) -> Trial:
                 ray_trial=event.get("ray_trial", ""),
             )
         case "rung":
-            return replace(trial, rungs={**trial.rungs, int(event["epoch"]): float(event["error"])})
+            rungs = {**trial.rungs, int(event["epoch"]): float(event["error"])}
+            return replace(trial, rungs=rungs, halted=bool(event.get("stop", False)))
         case "end":
             names = ("status", "reason", "error", "pairs", "seconds", "metrics", "history")
             return replace(trial, ended=event["time"], **{name: event[name] for name in names if name in event})

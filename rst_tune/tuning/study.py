@@ -1,0 +1,150 @@
+"""The Optuna study: asked and told by us, durable, and always reconciled with the record.
+
+Objectives: (validation error, extra propagation), both minimised. A trial that was stopped early or diverged is told
+as pruned, so that the sampler learns to avoid it; one that the machines failed is told as failed, which teaches
+nothing. Only trainings that reached the full horizon are told as complete.
+
+The sampler is made anew for every draw, seeded by (seed, number of the draw): a resumed search draws what an
+undisturbed one would have drawn, without any random state to save.
+"""
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import optuna
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from rst_tune.analysis.records import config_id
+from rst_tune.tuning import files
+from rst_tune.tuning.experiment import Experiment
+from rst_tune.tuning.space import Coordinates, Space
+
+__all__ = ["SearchStudy"]
+
+JOURNAL_NAME = "study.journal"
+_STATES = {
+    "complete": TrialState.COMPLETE,
+    "stopped": TrialState.PRUNED,
+    "diverged": TrialState.PRUNED,
+    "failed": TrialState.FAIL,
+}
+
+
+def _sampler(name: str, seed: int, startup: int) -> BaseSampler:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        match name:
+            case "gp":
+                return GPSampler(seed=seed, n_startup_trials=startup)
+            case "nsga2":
+                return NSGAIISampler(seed=seed, population_size=max(startup, 2))
+            case "random":
+                return RandomSampler(seed=seed)
+    return TPESampler(seed=seed, n_startup_trials=startup)
+
+
+def _storage(url: str | None, directory: Path | None) -> BaseStorage:
+    if url is not None:
+        return RDBStorage(url, heartbeat_interval=None)
+    if directory is None:
+        return InMemoryStorage()
+    return JournalStorage(JournalFileBackend(str(directory / JOURNAL_NAME)))
+
+
+class SearchStudy:
+    """A study of one search. Configurations are known by their id, which does not depend on Optuna."""
+
+    def __init__(self, experiment: Experiment, directory: Path | None) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.experiment = experiment
+        self._user_space = (
+            files.load_function(Path(experiment.space), "space") if isinstance(experiment.space, str) else None
+        )
+        self.study = optuna.create_study(
+            study_name=experiment.search_id,
+            storage=_storage(experiment.sampler.storage, directory),
+            directions=["minimize", "minimize"],
+            sampler=RandomSampler(seed=0),
+            load_if_exists=True,
+        )
+        self._numbers: dict[str, int] = {}
+        self._open: set[str] = set()
+
+    def draw(self, number: int, attempt: int = 0) -> Coordinates:
+        """Return the coordinates of the `number`-th draw of this search, at a first or a further attempt."""
+        sampler = self.experiment.sampler
+        seed = (self.experiment.seed * 1_000_003 + number) * 64 + attempt
+        self.study.sampler = _sampler(sampler.name, seed % 2**32, sampler.startup)
+        trial = self.study.ask()
+        point = self._point(trial)
+        self._remember(point, trial)
+        return point
+
+    def _point(self, trial: optuna.Trial) -> Coordinates:
+        if self._user_space is not None:
+            return dict(self._user_space(trial))
+        return cast(Space, self.experiment.space).draw(cast(Any, trial))
+
+    def take(self, point: Coordinates) -> None:
+        """Let the study know of a point that was not drawn; one outside its space it cannot learn from."""
+        space = self.experiment.space
+        parameters = space.parameters(point) if isinstance(space, Space) else None
+        if parameters is None or config_id(point) in self._numbers:
+            return
+        self.study.enqueue_trial(parameters)
+        trial = self.study.ask()
+        self._point(trial)
+        self._remember(point, trial)
+
+    def _remember(self, point: Coordinates, trial: optuna.Trial) -> None:
+        identity = config_id(point)
+        trial.set_user_attr("config_id", identity)
+        if identity in self._numbers:  # drawn before: the result will be told once, to the first
+            self.study.tell(trial.number, state=TrialState.FAIL)
+            return
+        self._numbers[identity] = trial.number
+        self._open.add(identity)
+
+    def tell(self, identity: str, status: str, values: tuple[float, float]) -> None:
+        """Tell how a configuration ended. What the study does not know, or knows already, is passed over."""
+        if identity not in self._open:
+            return
+        self._open.remove(identity)
+        state = _STATES[status]
+        self.study.tell(self._numbers[identity], values if state is TrialState.COMPLETE else None, state=state)
+
+    def reconcile(self, drawn: Mapping[str, Coordinates]) -> None:
+        """Make the study agree with the record after a restart.
+
+        A trial that the record does not know was asked for just before a crash: it is told as failed. One that
+        the record knows and the study has lost is taken up again.
+        """
+        self._drop_queued()
+        for trial in self.study.get_trials(deepcopy=False):
+            identity = trial.user_attrs.get("config_id")
+            known = identity in drawn and identity not in self._numbers
+            if known:
+                self._numbers[identity] = trial.number
+            if trial.state is TrialState.RUNNING:
+                if known:
+                    self._open.add(identity)
+                else:
+                    self.study.tell(trial.number, state=TrialState.FAIL)
+        for identity, point in drawn.items():
+            if identity not in self._numbers:
+                self.take(point)
+
+    def _drop_queued(self) -> None:
+        """End what was queued and never asked for: Optuna would hand it out at the next draw."""
+        for _ in self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            self.study.tell(self.study.ask(), state=TrialState.FAIL)
+
+    def states(self) -> dict[str, str]:
+        """Return how each configuration stands in the study, by id."""
+        trials = self.study.get_trials(deepcopy=False)
+        return {identity: trials[number].state.name for identity, number in self._numbers.items()}
