@@ -1,0 +1,235 @@
+"""The answer of a search: its front with what is known, what is not, and one recommendation.
+
+The recommended point follows the one-standard-error rule: the cheapest point of the front whose mean error is
+within one standard error of the lowest one. The standard error is that of the difference, from the joint belief of
+`beliefs`. Where no configuration has two seeds, no standard error is known, and the knee of the front is named.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from rst_tune.analysis import labels, pareto
+from rst_tune.analysis.noise import CONFIRMED, ConfigSummary, beliefs_of, eligible, summarise
+from rst_tune.analysis.records import Search
+
+__all__ = ["Front", "delivered"]
+
+Rows = tuple[ConfigSummary, ...]
+COLUMNS = ("extra_propagation", "error_mean", "error_sem", "seeds", "p_nondominated", "verdict", "test_error_mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Front:
+    """What a search found. `points` is the front in order of cost; `summaries` are all configurations.
+
+    `confirmed` are the points of P(non-dominated) >= 0.95; `indistinguishable` are all configurations, on the front
+    or not, that the replicates neither confirm nor dismiss; `optimistic` and `pessimistic` are the fronts if every
+    mean were one standard error lower, or higher.
+    """
+
+    summaries: Rows
+    points: Rows
+    confirmed: Rows
+    indistinguishable: Rows
+    optimistic: Rows
+    pessimistic: Rows
+    recommended: ConfigSummary | None
+    base: ConfigSummary | None
+    sam: ConfigSummary | None
+    reference: tuple[float, float] | None
+    hypervolume: float | None
+    caveats: tuple[str, ...]
+    answer: str
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the front as plain rows, for JSON, CSV and tables."""
+        return [row_of(point) for point in self.points]
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("configuration", *COLUMNS))
+        body = "".join(_html_row(point) for point in self.points)
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.caveats)
+        return f"<p>{escape(self.answer)}</p><table><tr>{head}</tr>{body}</table><ul>{notes}</ul>"
+
+
+def row_of(point: ConfigSummary) -> dict[str, Any]:
+    """Return one configuration as a plain row."""
+    config = point.config
+    names = ("family", "schedule", "rule", "rule_options", "rho", "gamma_gnr", "gamma_rst")
+    return {
+        **{name: config.get(name) for name in names},
+        "extra_propagation": point.extra_propagation,
+        "error_mean": point.error_mean,
+        "error_sem": point.error_sem,
+        "seeds": point.seeds,
+        "p_nondominated": point.p_nondominated,
+        "verdict": point.verdict,
+        "test_error_mean": point.test_error_mean,
+        "test_error_sem": point.test_error_sem,
+        "config_id": point.config_id,
+        "run_id": point.run_id,
+    }
+
+
+def _html_row(point: ConfigSummary) -> str:
+    row = row_of(point)
+    values = [labels.describe(point.config), *(_cell(row[name]) for name in COLUMNS)]
+    return "<tr>" + "".join(f"<td>{escape(v)}</td>" for v in values) + "</tr>"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def delivered(search: Search) -> Front:
+    """Return the answer of a search, finished or not. What is missing is said in the caveats."""
+    rows = tuple(summarise(search))
+    points = tuple(row for row in rows if row.on_front)
+    reference = pareto.reference_of(search)
+    recommended = _recommended(points)
+    base, sam = (_baseline(rows, test) for test in (labels.is_base, labels.is_sam))
+    area = [(p.error_mean, p.extra_propagation) for p in points]
+    return Front(
+        summaries=rows,
+        points=points,
+        confirmed=tuple(p for p in points if p.verdict == "confirmed"),
+        indistinguishable=tuple(row for row in rows if row.verdict == "uncertain"),
+        optimistic=_shifted(rows, search.phase, -1.0),
+        pessimistic=_shifted(rows, search.phase, 1.0),
+        recommended=recommended,
+        base=base,
+        sam=sam,
+        reference=reference,
+        hypervolume=pareto.hypervolume(area, reference) if reference else None,
+        caveats=tuple(_caveats(search, rows, points)),
+        answer=_answer(search, recommended, base, sam),
+    )
+
+
+def _baseline(rows: Rows, test: Callable[[Mapping[str, Any]], bool]) -> ConfigSummary | None:
+    found = [row for row in rows if test(row.config)]
+    return max(found, key=lambda r: r.seeds) if found else None
+
+
+def _shifted(rows: Rows, phase: str, sign: float) -> Rows:
+    """Return the front if every mean were one standard error lower or higher; single runs keep their value."""
+    able = [row for row, ok in zip(rows, eligible(rows, phase), strict=True) if ok]
+    points = [(row.error_mean + sign * (row.error_sem or 0.0), row.extra_propagation) for row in able]
+    return tuple(row for row, member in zip(able, pareto.front(points), strict=True) if member)
+
+
+def _recommended(points: Rows) -> ConfigSummary | None:
+    if not points:
+        return None
+    belief = beliefs_of(points)
+    if belief is None:
+        index = pareto.knee([(p.error_mean, p.extra_propagation) for p in points])
+        return points[index or 0]
+    best = int(np.argmin([p.error_mean for p in points]))
+    gaps = belief.draws()
+    gaps = gaps - gaps[best]
+    for point, gap in zip(points, gaps, strict=True):
+        if point.error_mean - points[best].error_mean <= np.std(gap):
+            return point
+    return points[best]
+
+
+def _answer(search: Search, point: ConfigSummary | None, base: ConfigSummary | None, sam: ConfigSummary | None) -> str:
+    if point is None:
+        return "no answer yet: no trial was trained to its end" if search.trials else "no answer: the search is empty"
+    text = f"train with {labels.describe(point.config)}: error {_result(point)} extra compute"
+    if sam is not None and sam is not point:
+        text += f"; SAM gives {_result(sam)}"
+    elif base is not None and base is not point:
+        text += f"; the base optimizer gives {_result(base)}"
+    return text
+
+
+def _result(point: ConfigSummary) -> str:
+    noise = "" if point.error_sem is None else f" ± {point.error_sem:.2f}"
+    single = " (one seed)" if point.error_sem is None else ""
+    return f"{point.error_mean:.2f}{noise} %{single} at {100 * point.extra_propagation:.3g} %"
+
+
+def _caveats(search: Search, rows: Rows, points: Rows) -> list[str]:
+    return [
+        note
+        for note in (
+            *_caveats_of_trials(search, rows),
+            *_caveats_of_noise(rows, points),
+            *_caveats_of_baselines(search, rows, points),
+        )
+        if note
+    ]
+
+
+def _caveats_of_trials(search: Search, rows: Rows) -> list[str]:
+    count = Counter(t.status for t in search.trials)
+    broken = sum(t.status == "complete" and t.full and not t.finished for t in search.trials)
+    lost = len({t.config_id for t in search.finished()}) - len(rows)
+    ended = count["complete"] + count["stopped"] + count["diverged"] + count["failed"]
+    return [
+        "the search is empty: no trial was drawn" if not search.trials else "",
+        f"the search is not done (phase {search.phase}, {ended} of {len(search.trials)} trials ended)"
+        if search.trials and not search.done
+        else "",
+        f"{count['diverged']} of {len(search.trials)} trials diverged" if count["diverged"] else "",
+        f"{count['failed']} of {len(search.trials)} trials failed" if count["failed"] else "",
+        f"{broken} complete trials have no finite error and were left out" if broken else "",
+        f"{lost} configurations have no finite cost and were left out" if lost else "",
+        "no trial was trained to its end, so there is no front" if search.trials and not rows else "",
+    ]
+
+
+def _caveats_of_noise(rows: Rows, points: Rows) -> list[str]:
+    if not rows:
+        return []
+    if not any(row.seeds > 1 for row in rows):
+        return ["one seed a configuration: nothing is known of the noise, and the front is likely lucky"]
+    single = sum(row.seeds == 1 for row in rows)
+    better = sum(r.seeds == 1 and any(_beats(r, p) for p in points) for r in rows)
+    firm = sum(p.verdict == "confirmed" for p in points)
+    return [
+        f"{firm} of {len(points)} points of the front are confirmed (P(non-dominated) >= {CONFIRMED})",
+        f"{single} of {len(rows)} configurations have one seed; P(non-dominated) shrinks them" if single else "",
+        f"{better} configurations with one seed look better than a point of the front; luck is likely, "
+        "a second seed would tell"
+        if better and not any(p.seeds == 1 for p in points)
+        else "",
+    ]
+
+
+def _beats(row: ConfigSummary, point: ConfigSummary) -> bool:
+    return row.extra_propagation <= point.extra_propagation and row.error_mean < point.error_mean
+
+
+def _caveats_of_baselines(search: Search, rows: Rows, points: Rows) -> list[str]:
+    if not rows:
+        return []
+    alone = len(rows) == 1
+    return [
+        "the base optimizer was not run: there is no zero to compare with"
+        if not any(labels.is_base(r.config) for r in rows)
+        else "",
+        "SAM was not run: there is no full cost to compare with"
+        if not any(labels.is_sam(r.config) for r in rows)
+        else "",
+        "the reference point is derived from the trials, not fixed before them" if search.reference is None else "",
+        "the test set has not been read: errors are on the validation split"
+        if all(p.test_error_mean is None for p in points)
+        else "",
+        "one configuration only: a front of one point says nothing of the trade" if alone else "",
+        "all configurations cost the same: there is no trade to show"
+        if not alone and len({r.extra_propagation for r in rows}) == 1
+        else "",
+        "all configurations have the same error: the cheapest wins"
+        if not alone and len({r.error_mean for r in rows}) == 1
+        else "",
+    ]

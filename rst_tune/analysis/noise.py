@@ -1,0 +1,132 @@
+"""Every configuration of a search with its mean, its standard error, P(non-dominated) and a verdict."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rst_tune.analysis.beliefs import Beliefs, from_replicates, nondominated_probability
+from rst_tune.analysis.pareto import front
+from rst_tune.analysis.records import Search, Trial, counted
+
+__all__ = ["CONFIRMED", "DISMISSED", "ConfigSummary", "Verdict", "beliefs_of", "eligible", "summarise"]
+
+Verdict = Literal["confirmed", "uncertain", "dominated", "single seed"]
+
+CONFIRMED = 0.95
+DISMISSED = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigSummary:
+    """One configuration: its replicates, and what they say. Errors in percent, on the validation split."""
+
+    config_id: str
+    config: Mapping[str, Any]
+    extra_propagation: float
+    error_mean: float
+    error_sem: float | None
+    seeds: int
+    errors: tuple[float, ...]
+    seed_ids: tuple[int, ...]
+    p_nondominated: float | None
+    on_front: bool
+    verdict: Verdict
+    test_error_mean: float | None
+    test_error_sem: float | None
+    run_id: str
+
+
+def summarise(search: Search) -> list[ConfigSummary]:
+    """Return every configuration that has a finished trial, in order of cost, then error.
+
+    P(non-dominated) is None as long as no configuration has two seeds: then nothing is known of the noise. Once
+    confirming began, only a replicated configuration may be on the front or keep another one off it: among
+    hundreds of single runs some are lucky. A single run then has the probability of joining that front.
+    """
+    groups = search.by_config().items()
+    rows = [_summary(key, counted(trials)) for key, trials in groups if _has_cost(trials[0])]
+    able = eligible(rows, search.phase)
+    chances = _chances(rows, able)
+    members = front([_point(row, ok) for row, ok in zip(rows, able, strict=True)])
+    rows = [
+        replace(row, p_nondominated=chance, on_front=bool(member), verdict=_verdict(row.seeds, chance))
+        for row, chance, member in zip(rows, chances, members, strict=True)
+    ]
+    return sorted(rows, key=lambda r: (r.extra_propagation, r.error_mean, r.config_id))
+
+
+def beliefs_of(rows: Sequence[ConfigSummary]) -> Beliefs | None:
+    """Return the joint belief of the true errors; None when no configuration has two seeds."""
+    if not any(row.seeds > 1 for row in rows):
+        return None
+    errors = [dict(zip(row.seed_ids, row.errors, strict=True)) for row in rows]
+    return from_replicates(errors, _features(rows))
+
+
+def _has_cost(trial: Trial) -> bool:
+    cost = trial.config.get("extra_propagation")
+    return cost is not None and bool(np.isfinite(cost))
+
+
+def eligible(rows: Sequence[ConfigSummary], phase: str) -> list[bool]:
+    """Return who may be on the front: everyone while searching, the replicated ones once confirming began."""
+    replicated = [row.seeds > 1 for row in rows]
+    return replicated if phase != "search" and any(replicated) else [True] * len(rows)
+
+
+def _point(row: ConfigSummary, able: bool) -> tuple[float, float]:
+    return (row.error_mean, row.extra_propagation) if able else (np.nan, np.nan)
+
+
+def _summary(key: str, trials: list[Trial]) -> ConfigSummary:
+    errors = tuple(float(t.error) for t in trials if t.error is not None)
+    tests = [t.test_error for t in trials if t.test_error is not None and np.isfinite(t.test_error)]
+    return ConfigSummary(
+        config_id=key,
+        config=trials[0].config,
+        extra_propagation=trials[0].extra_propagation,
+        error_mean=float(np.mean(errors)),
+        error_sem=_sem(errors),
+        seeds=len(errors),
+        errors=errors,
+        seed_ids=tuple(t.seed for t in trials),
+        p_nondominated=None,
+        on_front=False,
+        verdict="single seed",
+        test_error_mean=float(np.mean(tests)) if tests else None,
+        test_error_sem=_sem(tests),
+        run_id=trials[0].key,
+    )
+
+
+def _sem(values: Sequence[float]) -> float | None:
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+
+
+def _verdict(seeds: int, chance: float | None) -> Verdict:
+    if seeds < 2 or chance is None:
+        return "single seed"
+    return "confirmed" if chance >= CONFIRMED else "dominated" if chance <= DISMISSED else "uncertain"
+
+
+def _chances(rows: Sequence[ConfigSummary], rivals: list[bool]) -> list[float | None]:
+    belief = beliefs_of(rows)
+    if belief is None:
+        return [None] * len(rows)
+    costs = [row.extra_propagation for row in rows]
+    chances: list[float | None] = nondominated_probability(belief, costs, rivals).tolist()
+    return chances
+
+
+def _features(rows: Sequence[ConfigSummary]) -> NDArray[np.float64]:
+    """Return cost and gamma with their squares, and the family and the rule as indicators."""
+    cost = np.array([row.extra_propagation for row in rows])
+    gamma = np.array([float(row.config.get("gamma_rst") or 0.0) for row in rows])
+    columns = [cost, cost**2, gamma, gamma**2]
+    for name in ("family", "rule"):
+        values = [str(row.config.get(name)) for row in rows]
+        columns += [np.array([v == choice for v in values], dtype=float) for choice in sorted(set(values))]
+    return np.column_stack(columns)

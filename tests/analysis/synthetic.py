@@ -1,0 +1,204 @@
+"""Write the record of a search that never ran: known truth, realistic in everything the analysis and the page read."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from rst_tune.analysis.records import RECORD_NAME, config_id, trial_key
+
+FAMILIES = ("constant", "step-up", "step-down", "ramp-up", "ramp-down", "cosine-up", "sine-bump")
+RULES = ("sam", "sam", "sam", "asam")
+LATE = {"constant": 0.0, "step-up": -0.02, "ramp-up": 0.0, "cosine-up": 0.0, "sine-bump": 0.05}
+EPOCHS, STEPS = 20, 100
+NOISE, SEED_EFFECT = 0.10, 0.05
+
+
+def true_error(config: dict) -> float:
+    """The error without noise: cost helps, gamma_rst 0.9 is best, schedules that end with SGD lose."""
+    cost, gamma = config["extra_propagation"], config["gamma_rst"]
+    if cost == 0.0:
+        return 4.5
+    late = LATE.get(config["family"], 0.45 * (1 - cost))
+    return 4.5 - 0.9 * (1 - np.exp(-4 * cost)) * np.exp(-1.2 * (gamma - 0.9) ** 2) + late
+
+
+def make_config(family: str, cost: float, gamma_rst: float, rule: str = "sam") -> dict:
+    gamma_gnr = gamma_rst / cost if cost else 1.0
+    schedule = {"family": "constant", "p": cost} if family == "constant" else _piecewise(family, cost)
+    drawn = {"family": family, "cost": cost, "gamma_rst": gamma_rst, "rule": rule}
+    curve = _curve(family, cost)
+    coins = (np.random.default_rng(0).random(100) < np.array(curve)).astype(int).tolist()
+    return {
+        "family": family,
+        "schedule": schedule,
+        "rule": rule,
+        "rule_options": {},
+        "rho": 0.1,
+        "gamma_gnr": gamma_gnr,
+        "gamma_rst": gamma_rst,
+        "extra_propagation": cost,
+        "coordinates": drawn,
+        "curve": curve,
+        "coins": coins,
+    }
+
+
+def _piecewise(family: str, cost: float) -> dict:
+    up = family.endswith("up")
+    return {"family": "piecewise", "a": 0.0 if up else 1.0, "b": 1 - cost if up else cost}
+
+
+def _curve(family: str, cost: float) -> list[float]:
+    u = np.linspace(0.005, 0.995, 100)
+    if family == "constant":
+        p = np.full(100, cost)
+    elif family.startswith("step"):
+        p = (u > 1 - cost) if family.endswith("up") else (u < cost)
+    else:
+        tilt = (u - 0.5) * 2 * min(cost, 1 - cost)
+        p = cost + (tilt if family.endswith("up") else -tilt)
+    return np.round(p.astype(float), 4).tolist()
+
+
+def write_search(
+    directory: Path,
+    *,
+    trials: int = 60,
+    confirm_seeds: int = 4,
+    confirmed: int = 6,
+    workers: int = 4,
+    seed: int = 0,
+    phase: str = "done",
+    accidents: bool = True,
+    baseline_seeds: int = 3,
+    name: str = "synthetic",
+) -> Path:
+    """Write a record of `trials` searched configurations, the two baselines and the confirmation of the best.
+
+    With `accidents` some trials are stopped at a rung, some diverge, one fails. `phase="search"` leaves the last
+    two running and nothing confirmed.
+    """
+    writer = _Writer(directory, np.random.default_rng(seed), workers)
+    writer.event("search", identity="0" * 12, name=name, **_header(trials))
+    for config in (make_config("constant", 0.0, 0.0), make_config("constant", 1.0, 1.0)):
+        for s in range(baseline_seeds):
+            writer.train(config, s, "search")
+    writer.event("reference", error=4.6, extra_propagation=1.1)
+    drawn = [_draw(writer.rng) for _ in range(trials)]
+    for k, config in enumerate(drawn):
+        accident = _accident(writer.rng) if accidents else ""
+        accident = "running" if phase == "search" and k >= trials - 2 else accident
+        writer.train(config, 0, "search", accident)
+    if phase != "search":
+        writer.event("phase", name="confirm")
+        writer.confirm(confirmed, confirm_seeds, test=phase == "done")
+    if phase == "done":
+        writer.event("phase", name="done")
+    return writer.close()
+
+
+def _header(trials: int) -> dict:
+    return {
+        "experiment": {
+            "name": "synthetic",
+            "task": {"data": {"name": "digits", "validation": 0.2}, "model": {"name": "cnn-tiny"}},
+            "budget": {"trials": trials, "epochs": EPOCHS},
+        },
+        "space": {"families": list(FAMILIES), "cost": [0.05, 0.95], "gamma_rst": [0.3, 1.5]},
+        "versions": {"rst_tune": "0.1.0", "torch": "2.15.0", "python": "3.11.0"},
+        "devices": {"cpu": 4, "gpu": 0},
+    }
+
+
+def _draw(rng: np.random.Generator) -> dict:
+    family = FAMILIES[rng.integers(len(FAMILIES))]
+    rule = RULES[rng.integers(len(RULES))]
+    return make_config(family, round(rng.uniform(0.05, 0.95), 3), round(rng.uniform(0.3, 1.5), 3), rule)
+
+
+def _accident(rng: np.random.Generator) -> str:
+    return str(rng.choice(["", "stopped", "diverged", "failed"], p=[0.75, 0.18, 0.05, 0.02]))
+
+
+class _Writer:
+    """Events with a clock of their own: every worker takes the next trial when it is free."""
+
+    def __init__(self, directory: Path, rng: np.random.Generator, workers: int) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path, self.rng = directory / RECORD_NAME, rng
+        self.lines: list[tuple[float, dict]] = []
+        self.free = [1_750_000_000.0] * workers
+        self.results: dict[str, tuple[float, dict]] = {}
+        self.number, self.seed_effects = 0, {}
+
+    def event(self, event: str, at: float | None = None, **fields: object) -> None:
+        at = max(self.free) if at is None else at
+        self.lines.append((at, {"event": event, "time": at, **fields}))
+
+    def train(self, config: dict, seed: int, role: str, accident: str = "") -> str:
+        identity = config_id(config["coordinates"])
+        key, begin = trial_key(identity, EPOCHS, seed), min(self.free)
+        worker = self.free.index(begin)
+        names = {"number": self.number, "role": role, "config_id": identity, "config": config, "seed": seed}
+        self.event("trial", begin - 0.5, key=key, epochs=EPOCHS, full=True, **names)
+        self.event(
+            "start", begin, key=key, node=f"node-{worker % 2}", worker=str(1000 + worker), ray_trial=f"r{worker}"
+        )
+        self.number += 1
+        if accident == "running":
+            self.free[worker] += 1.0
+            return key
+        end = self._end(config, seed, accident)
+        self.free[worker] = begin + end["seconds"]
+        if accident == "stopped":
+            self.event("rung", begin + 0.5 * end["seconds"], key=key, epoch=7, error=end["error"], decision="stop")
+        self.event("end", self.free[worker], key=key, **end)
+        if end["status"] == "complete":
+            self.results[identity] = (end["error"], config)
+        return key
+
+    def _end(self, config: dict, seed: int, accident: str) -> dict:
+        effect = self.seed_effects.setdefault(seed, np.random.default_rng(1000 + seed).normal(0, SEED_EFFECT))
+        error = true_error(config) + effect + self.rng.normal(0, NOISE)
+        epochs = {"stopped": 7, "diverged": 3, "failed": 2}.get(accident, EPOCHS)
+        history = _history(error, epochs, accident == "diverged")
+        pairs = epochs * STEPS * (1 + config["extra_propagation"])
+        last = {name: values[-1] for name, values in history.items()}
+        return {
+            "status": accident or "complete",
+            "reason": {"stopped": "hopeless at epoch 7", "diverged": "loss is nan", "failed": "worker died"}.get(
+                accident, ""
+            ),
+            "error": None if accident in ("diverged", "failed") else last["validation_error"],
+            "pairs": pairs,
+            "seconds": 0.01 * pairs,
+            "metrics": {**last, "pairs": pairs, "images_per_second": 9000.0},
+            "history": history,
+        }
+
+    def confirm(self, count: int, seeds: int, test: bool) -> None:
+        bands = np.linspace(0.0, 1.0, count + 1)
+        for low, high in pairwise(bands):
+            inside = [r for r in self.results.values() if low < r[1]["extra_propagation"] <= high]
+            for seed in range(100, 100 + seeds) if inside else ():
+                key = self.train(min(inside, key=lambda r: r[0])[1], seed, "confirm")
+                if test:
+                    self.event("test", key=key, error=true_error(min(inside, key=lambda r: r[0])[1]) + 0.3)
+
+    def close(self) -> Path:
+        self.lines.sort(key=lambda line: line[0])
+        with self.path.open("w") as file:
+            file.writelines(json.dumps(event) + "\n" for _, event in self.lines)
+        return self.path.parent
+
+
+def _history(error: float, epochs: int, diverged: bool) -> dict[str, list[float]]:
+    steps = np.arange(1, epochs + 1) / EPOCHS
+    errors = error + 60 * np.exp(-6 * steps) - 60 * np.exp(-6.0)
+    losses = np.exp(-3 * steps)
+    if diverged:
+        errors[-1] = losses[-1] = np.nan
+    names = {"validation_error": errors, "train_loss": losses, "validation_loss": 1.2 * losses}
+    return {name: [float(v) for v in values] for name, values in names.items()}
