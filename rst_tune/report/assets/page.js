@@ -1,0 +1,224 @@
+"use strict";
+(() => {
+  const $ = (id) => document.getElementById(id);
+  const data = JSON.parse($("data").textContent);
+  const root = document.documentElement;
+  const PAGE = 50;
+
+  // ---- light and dark: what the system says, until the button says otherwise; nothing is stored
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const variable = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const isDark = () => root.dataset.theme === "dark";
+  function setTheme(dark) {
+    root.dataset.theme = dark ? "dark" : "light";
+    $("theme").textContent = dark ? "Light" : "Dark";
+    $("theme").setAttribute("aria-pressed", String(dark));
+    for (const div of document.querySelectorAll(".plot.drawn")) Plotly.relayout(div, colours(div.layout));
+  }
+  system.addEventListener("change", (event) => setTheme(event.matches));
+  $("theme").addEventListener("click", () => setTheme(!isDark()));
+
+  // ---- figures
+  function colours(layout) {
+    const [ink, rule, card] = ["--ink", "--rule", "--card"].map(variable);
+    const change = { "font.color": ink, "hoverlabel.bgcolor": card, "hoverlabel.bordercolor": rule, "hoverlabel.font.color": ink };
+    for (const axis of Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name))) {
+      change[axis + ".gridcolor"] = rule;
+      change[axis + ".linecolor"] = rule;
+    }
+    return change;
+  }
+  async function unpackPlotly() {
+    const bytes = Uint8Array.from(atob($("plotly").textContent), (c) => c.charCodeAt(0));
+    const code = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+    const script = document.createElement("script");
+    script.textContent = code;
+    document.head.append(script);
+    $("plotly").remove();
+  }
+  async function draw(div) {
+    const figure = data.figures[div.dataset.figure];
+    if (innerWidth <= 600) narrow(figure);
+    const config = { responsive: true, displaylogo: false, displayModeBar: innerWidth > 600 ? "hover" : false };
+    await Plotly.newPlot(div, figure.data, figure.layout, config);
+    await Plotly.relayout(div, colours(figure.layout));
+    div.classList.add("drawn");
+    div.on("plotly_click", (event) => showConfig(event.points[0].customdata));
+  }
+  function narrow(figure) {
+    figure.layout.margin = { ...figure.layout.margin, l: 44, r: 8 };
+    figure.layout.font = { ...figure.layout.font, size: 11 };
+    figure.layout.dragmode = false; // so that a thumb scrolls the page
+  }
+  async function drawAll() {
+    if (document.querySelector(".plot")) await unpackPlotly();
+    for (const div of document.querySelectorAll(".plot")) {
+      await draw(div);
+      await new Promise((go) => setTimeout(go));
+    }
+    root.dataset.ready = "yes";
+  }
+
+  // ---- printing: light, and as wide as the paper
+  let before = false;
+  addEventListener("beforeprint", () => {
+    before = isDark();
+    setTheme(false);
+    for (const div of document.querySelectorAll(".plot.drawn")) {
+      const width = div.closest(".grid") ? 230 : 700;
+      Plotly.relayout(div, { width });
+    }
+  });
+  addEventListener("afterprint", () => {
+    setTheme(before);
+    for (const div of document.querySelectorAll(".plot.drawn")) Plotly.relayout(div, { width: null, autosize: true });
+  });
+
+  // ---- the trials: columns in, rows out; a column of repeated values holds each of them once
+  const columns = {};
+  for (const [name, column] of Object.entries(data.trials)) {
+    columns[name] = Array.isArray(column) ? column : column.at.map((i) => column.values[i]);
+  }
+  const rowOf = new Map((columns.key || []).map((key, i) => [key, i]));
+  const parameters = (schedule) => Object.entries(schedule || {}).filter(([name]) => name !== "family")
+    .map(([name, value]) => `${name}=${typeof value === "number" ? short(value) : JSON.stringify(value)}`).join(", ");
+  const short = (value, digits = 4) => value === null || value === undefined ? "–" : String(Number(value.toPrecision(digits)));
+  const fixed = (value) => value === null ? "–" : value.toFixed(2);
+
+  function yamlOf(i) {
+    const names = ["schedule", "gamma_gnr", "rule", "rule_options", "rho"];
+    const lines = names.filter((name) => columns[name][i] !== null).map((name) => `${name}: ${JSON.stringify(columns[name][i])}`);
+    return [`# trial ${columns.number[i]}, seed ${columns.seed[i]}`, ...lines, ""].join("\n");
+  }
+  async function copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch { // a sandboxed frame has no clipboard; the older way asks for no permission
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      const done = document.execCommand("copy");
+      area.remove();
+      if (!done) prompt("Copy this:", text);
+    }
+  }
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button.copy");
+    if (!button) return;
+    await copy(yamlOf(rowOf.get(button.dataset.key)));
+    button.textContent = "Copied";
+    $("say").textContent = "The configuration was copied as YAML.";
+    setTimeout(() => { button.textContent = "Copy YAML"; }, 1500);
+  });
+
+  // name, title, numeric, what is shown; sorting uses the raw value
+  const shown = [
+    ["number", "#", true, (i) => columns.number[i]],
+    ["status", "status", false, (i) => columns.status[i]],
+    ["family", "schedule", false, (i) => columns.family[i]],
+    ["parameters", "parameters", false, (i) => columns.parameters[i]],
+    ["extra", "extra", true, (i) => columns.extra[i] === null ? "–" : short(100 * columns.extra[i], 3) + " %"],
+    ["gamma_gnr", "γ_gnr", true, (i) => short(columns.gamma_gnr[i], 3)],
+    ["gamma_rst", "γ_rst", true, (i) => short(columns.gamma_rst[i], 3)],
+    ["rho", "ρ", true, (i) => short(columns.rho[i], 3)],
+    ["rule", "rule", false, (i) => columns.rule[i]],
+    ["seed", "seed", true, (i) => columns.seed[i]],
+    ["epochs", "epochs", true, (i) => columns.epochs[i]],
+    ["error", "error, %", true, (i) => fixed(columns.error[i])],
+    ["test", "test, %", true, (i) => fixed(columns.test[i])],
+    ["seconds", "seconds", true, (i) => short(columns.seconds[i], 3)],
+    ["verdict", "front", false, (i) => columns.verdict[i] || ""],
+  ];
+  let sorting = { name: "error", up: true };
+  let visible = PAGE;
+
+  function setUpTable() {
+    if (!$("rows")) return;
+    columns.parameters = columns.schedule.map(parameters);
+    columns.words = columns.key.map((key, i) => ["#" + columns.number[i], key, ...["status", "role", "family", "rule", "parameters", "verdict"].map((name) => columns[name][i])].join(" ").toLowerCase());
+    for (const [name, title, numeric] of shown) {
+      const th = document.createElement("th");
+      const button = document.createElement("button");
+      th.scope = "col";
+      th.dataset.column = name;
+      if (numeric) th.className = "n";
+      button.type = "button";
+      button.textContent = title;
+      button.addEventListener("click", () => { sorting = { name, up: sorting.name === name ? !sorting.up : true }; fill(); });
+      th.append(button);
+      $("heads").append(th);
+    }
+    const last = document.createElement("th");
+    last.className = "act";
+    last.textContent = "method";
+    $("heads").append(last);
+    for (const id of ["filter", "only", "front-only"]) $(id).addEventListener("input", () => { visible = PAGE; fill(); });
+    $("more").addEventListener("click", () => { visible += 4 * PAGE; fill(); });
+    fill();
+  }
+  // "error<4" compares a column, any other word is searched for
+  function test(word) {
+    const parts = word.match(/^([a-z_]+)(<=|>=|<|>|=)(-?[\d.]+)$/);
+    if (!parts || !columns[parts[1]]) return (i) => columns.words[i].includes(word);
+    const values = columns[parts[1]], limit = Number(parts[3]);
+    const compare = { "<": (a) => a < limit, ">": (a) => a > limit, "<=": (a) => a <= limit, ">=": (a) => a >= limit, "=": (a) => a === limit }[parts[2]];
+    return (i) => values[i] !== null && compare(values[i]);
+  }
+  function chosen() {
+    const tests = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean).map(test);
+    if ($("only").value) tests.push((i) => columns.status[i] === $("only").value);
+    if ($("front-only").checked) tests.push((i) => Boolean(columns.verdict[i]));
+    const rows = columns.key.map((_, i) => i).filter((i) => tests.every((ok) => ok(i)));
+    const values = columns[sorting.name], sign = sorting.up ? 1 : -1;
+    const missing = (value) => value === null || value === undefined || value === "";
+    return rows.sort((a, b) => missing(values[a]) - missing(values[b]) || sign * order(values[a], values[b]) || a - b);
+  }
+  const order = (a, b) => a < b ? -1 : a > b ? 1 : 0;
+  function fill() {
+    const rows = chosen();
+    $("rows").replaceChildren(...rows.slice(0, visible).map(rowElement));
+    for (const th of $("heads").children) {
+      if (th.dataset.column === sorting.name) th.setAttribute("aria-sort", sorting.up ? "ascending" : "descending");
+      else th.removeAttribute("aria-sort");
+    }
+    const many = `${rows.length} of ${columns.key.length} trials`;
+    $("count").textContent = rows.length > visible ? `${many}; the first ${visible} are shown` : many;
+    $("more").hidden = rows.length <= visible;
+  }
+  function rowElement(i) {
+    const tr = document.createElement("tr");
+    for (const [name, , numeric, show] of shown) {
+      const td = tr.insertCell();
+      td.textContent = show(i);
+      if (numeric) td.className = "n";
+      if (name === "parameters") td.className = "wide";
+    }
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy";
+    button.dataset.key = columns.key[i];
+    button.textContent = "Copy YAML";
+    button.setAttribute("aria-label", `Copy trial ${columns.number[i]} as YAML`);
+    const cell = tr.insertCell();
+    cell.className = "act";
+    cell.append(button);
+    return tr;
+  }
+  function showConfig(config) {
+    if (typeof config !== "string" || !$("filter")) return;
+    $("filter").value = config;
+    fill();
+    $("trials").scrollIntoView();
+  }
+
+  setTheme(system.matches);
+  setUpTable();
+  drawAll().catch((problem) => {
+    root.dataset.ready = "no";
+    for (const div of document.querySelectorAll(".plot:not(.drawn)")) {
+      div.className = "missing";
+      div.textContent = "This figure could not be drawn: " + problem.message;
+    }
+  });
+})();

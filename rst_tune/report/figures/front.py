@@ -1,0 +1,98 @@
+"""The front: error against cost, with what is sure and what is not told apart."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from rst_tune.analysis.noise import ConfigSummary
+from rst_tune.report import words
+from rst_tune.report.figures.style import CYCLE, GREY, KINDS, empty, figure, hover, kind, rounded
+
+__all__ = ["compare", "front", "visible_range"]
+
+COST, ERROR = "extra propagation (0 %: base optimizer, 100 %: SAM)", "validation error, %"
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+SHAPES = ("circle", "diamond", "square", "triangle-up", "star", "cross")
+
+
+def visible_range(points: Sequence[ConfigSummary]) -> tuple[float, float] | None:
+    """Return the errors worth showing: all of the front, and of the rest what is no far outlier."""
+    errors = np.array([p.error_mean for p in points])
+    if not len(errors):
+        return None
+    low, mid, high = np.quantile(errors, [0.0, 0.5, 0.75])
+    wanted = [high + 1.5 * (high - mid)] + [p.error_mean + (p.error_sem or 0.0) for p in points if p.on_front]
+    top = min(float(errors.max()), max(wanted))
+    margin = 0.06 * (top - float(low)) or 0.5
+    spread = max([p.error_sem or 0.0 for p in points if p.on_front] or [0.0])
+    return float(low) - margin - spread, top + margin
+
+
+def front(points: Sequence[ConfigSummary]) -> go.Figure:
+    """Draw every configuration trained to the end; those on the front have error bars and are joined."""
+    if not points:
+        return empty("No configuration was trained to the full horizon yet.")
+    fig = figure(COST, ERROR, height=520)
+    fig.update_xaxes(tickformat=".0%", rangemode="tozero")
+    fig.update_yaxes(range=visible_range(points))
+    fig.add_trace(_staircase([p for p in points if p.on_front], GREY, "solid"))
+    for name in reversed(KINDS):
+        group = [p for p in points if kind(p) == name]
+        if group:
+            fig.add_trace(_markers(name, group))
+    return fig
+
+
+def _staircase(points: Sequence[ConfigSummary], color: str, dash: str) -> go.Scatter:
+    """Join a front the only honest way: what a cost buys stays the same until a dearer point is better."""
+    ordered = sorted(points, key=lambda p: p.extra_propagation)
+    return go.Scatter(
+        x=rounded(p.extra_propagation for p in ordered),
+        y=rounded(p.error_mean for p in ordered),
+        mode="lines",
+        line={"shape": "hv", "color": color, "width": 1.5, "dash": dash},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _markers(name: str, points: Sequence[ConfigSummary]) -> go.Scatter:
+    color, symbol, size = KINDS[name]
+    faint = name == "not on the front"
+    bars = None if faint else [p.error_sem for p in points]
+    return go.Scatter(
+        x=rounded(p.extra_propagation for p in points),
+        y=rounded(p.error_mean for p in points),
+        error_y={"array": rounded(bars), "color": color, "thickness": 1.5, "width": 4} if bars else None,
+        mode="markers",
+        name=f"{name} ({len(points)})",
+        marker={"symbol": symbol, "size": size, "color": color, "opacity": 0.6 if faint else 1.0, "line": {"width": 2}},
+        text=[_short(p) if faint else hover(p) for p in points],
+        customdata=[p.config_id for p in points],
+        hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _short(point: ConfigSummary) -> str:
+    """A dominated configuration in one line: there may be thousands of them."""
+    return hover(point).split("<br>", 1)[0] + f"<br>error {words.error(point.error_mean, point.error_sem)} %"
+
+
+def compare(fronts: Mapping[str, Sequence[ConfigSummary]]) -> go.Figure:
+    """Draw the fronts of several searches on one picture, each with its own colour, dash and shape."""
+    if not any(fronts.values()):
+        return empty("None of these searches has a front yet.")
+    fig = figure(COST, ERROR, height=520)
+    fig.update_xaxes(tickformat=".0%", rangemode="tozero")
+    for index, (name, points) in enumerate(fronts.items()):
+        color, dash, shape = (cycle[index % 6] for cycle in (CYCLE, DASHES, SHAPES))
+        fig.add_trace(_staircase(points, color, dash))
+        fig.add_trace(_named(name, points, color, shape))
+    return fig
+
+
+def _named(name: str, points: Sequence[ConfigSummary], color: str, shape: str) -> go.Scatter:
+    bars = {"array": rounded(p.error_sem for p in points), "color": color, "thickness": 1.5, "width": 4}
+    trace = _markers("confirmed", points) if points else go.Scatter(x=[], y=[])
+    return trace.update(name=words.escaped(name), marker={"color": color, "symbol": shape, "size": 10}, error_y=bars)

@@ -1,0 +1,166 @@
+"""The page: one HTML file that needs no network, with the answer first."""
+
+import base64
+import gzip
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from rst_tune.analysis import fronts
+from rst_tune.analysis.noise import ConfigSummary
+from rst_tune.analysis.records import Search
+from rst_tune.report import content, words
+from rst_tune.report.content import Panel
+from rst_tune.report.words import escaped
+
+__all__ = ["assemble", "render", "write"]
+
+
+def write(search: Search, path: Path | str) -> Path:
+    """Write the page of a search and return where it is."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(search), encoding="utf-8")
+    return path
+
+
+def render(search: Search) -> str:
+    """Return the page of a search as one string."""
+    front = fronts.delivered(search)
+    panels = content.panels(search, front)
+    name = str(search.header.get("name") or search.directory.name)
+    head, *rest = panels
+    sections = [_answer(search, front), _section(head, _front_table(front.points))]
+    sections += [_section(panel) for panel in rest]
+    sections += [_trials(search), _account(search, front)]
+    links = [("answer", "Answer"), *((p.name, p.title) for p in panels), ("trials", "Trials"), ("how", "How obtained")]
+    data = {"figures": _figures(panels), "trials": content.trial_columns(search, front.points)}
+    return assemble(name, links, sections, data)
+
+
+def assemble(name: str, links: Sequence[tuple[str, str]], sections: Iterable[str], data: Mapping[str, Any]) -> str:
+    """Put sections and their data into the frame that every page shares."""
+    nav = "".join(f'<a href="#{target}">{escaped(title)}</a>' for target, title in links)
+    return Template(_asset("page.html")).substitute(
+        title=escaped(f"{name} · rst_tune"), name=escaped(name), nav=nav, body="\n".join(sections),
+        css=_asset("page.css"), js=_asset("page.js"), data=_safe_json(data), plotly=_packed_plotly(),
+    )  # fmt: skip
+
+
+def _asset(name: str) -> str:
+    return (files("rst_tune.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _safe_json(data: Any) -> str:
+    """Return JSON that cannot end the script element it stands in."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+@cache
+def _packed_plotly() -> str:
+    """Return Plotly's script, compressed: the page unpacks it itself, and is a third as large."""
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=9, mtime=0)).decode()
+
+
+def _figures(panels: Sequence[Panel]) -> dict[str, Any]:
+    return {
+        f"{panel.name}-{index}": content.figure_json(figure)
+        for panel in panels
+        for index, figure in enumerate((panel.plots or {}).values())
+    }
+
+
+def _section(panel: Panel, after: str = "") -> str:
+    """Return one section; where something is missing it says what."""
+    note = f'<p class="note">{escaped(panel.note)}</p>' if panel.note else ""
+    body = f'<p class="missing">{escaped(panel.missing)}</p>' if panel.missing else _plots(panel)
+    return f'<section id="{panel.name}"><h2>{escaped(panel.title)}</h2>{note}{body}{after}</section>'
+
+
+def _plots(panel: Panel) -> str:
+    plots = panel.plots or {}
+    items = []
+    for index, (caption, figure) in enumerate(plots.items()):
+        title = f"<h3>{escaped(caption)}</h3>" if caption else ""
+        named = escaped(caption or panel.title)
+        style = f"height:{figure.layout.height}px"
+        plot = f'<div class="plot" role="img" aria-label="{named}" data-figure="{panel.name}-{index}" style="{style}">'
+        items.append(f"<div>{title}{plot}</div></div>")
+    return f'<div class="grid">{"".join(items)}</div>' if len(items) > 1 else "".join(items)
+
+
+def _answer(search: Search, front: fronts.Front) -> str:
+    numbers = "".join(f"<div><dt>{escaped(k)}</dt><dd>{escaped(v)}</dd></div>" for k, v in content.facts(search, front))
+    caveats = "".join(f"<li>{escaped(words.sentence(caveat))}</li>" for caveat in front.caveats)
+    listed = f'<ul class="caveats" aria-label="Caveats">{caveats}</ul>' if caveats else ""
+    return (
+        f'<section id="answer" class="answer"><h1>{escaped(words.sentence(front.answer))}</h1>'
+        f'<dl class="facts">{numbers}</dl>{listed}</section>'
+    )
+
+
+_FRONT_HEADS = ("schedule", "parameters", "extra", "γ_gnr", "error, %", "seeds", "P(non-dom.)", "verdict", "test, %", "")
+
+
+def _front_table(points: Sequence[ConfigSummary]) -> str:
+    if not points:
+        return ""
+    heads = "".join(f'<th scope="col"{" class=act" if not h else ""}>{escaped(h)}</th>' for h in _FRONT_HEADS)
+    rows = "".join(f"<tr>{_front_row(point)}</tr>" for point in points)
+    return (
+        '<div class="scroll" role="region" aria-label="The front as a table" tabindex="0">'
+        f'<table id="front-table"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )
+
+
+def _front_row(point: ConfigSummary) -> str:
+    config = point.config
+    cells = [
+        config.get("family", "?"), words.parameters(config.get("schedule", {})), words.cost(point.extra_propagation),
+        words.number(config.get("gamma_gnr"), 3), words.error(point.error_mean, point.error_sem), point.seeds,
+        words.probability(point.p_nondominated),
+    ]  # fmt: skip
+    test = words.error(point.test_error_mean, point.test_error_sem)
+    verdict = f'<td><span class="tag {point.verdict.split()[0]}">{escaped(point.verdict)}</span></td>'
+    button = f'<button type="button" class="copy" data-key="{escaped(point.run_id)}">Copy YAML</button>'
+    shown = "".join(f"<td{' class=wide' if i == 1 else ''}>{escaped(cell)}</td>" for i, cell in enumerate(cells))
+    return f'{shown}{verdict}<td>{escaped(test)}</td><td class="act">{button}</td>'
+
+
+def _trials(search: Search) -> str:
+    head = '<section id="trials"><h2>All trials</h2><p id="say" class="quiet" role="status"></p>'
+    if not search.trials:
+        return f'{head}<p class="missing">The record holds no trial yet.</p></section>'
+    states = "".join(f"<option>{escaped(s)}</option>" for s in sorted({t.status for t in search.trials}))
+    return (
+        f'{head}<p class="note">Every training of this search. Words are searched for; '
+        "<code>error&lt;4</code>, <code>extra&lt;=0.5</code> or <code>gamma_rst&gt;1</code> compare a column.</p>"
+        '<div class="filters"><label>Filter<input type="search" id="filter" autocomplete="off" spellcheck="false"></label>'
+        f'<label>Status<select id="only"><option value="">all</option>{states}</select></label>'
+        '<label class="check"><input type="checkbox" id="front-only"> only the front</label></div>'
+        '<p class="count" id="count" role="status"></p>'
+        '<div class="scroll" role="region" aria-label="All trials" tabindex="0">'
+        '<table id="table"><thead><tr id="heads"></tr></thead><tbody id="rows"></tbody></table></div>'
+        '<button type="button" id="more" hidden>Show 200 more</button></section>'
+    )
+
+
+def _account(search: Search, front: fronts.Front) -> str:
+    groups = {"the trials": content.account(search, front), **content.header_groups(search.header)}
+    if not search.header:
+        groups["the search"] = [("missing", "the record has no head: nothing is known of the task, split and versions")]
+    parts = [_details(name, rows, opened=index < 2) for index, (name, rows) in enumerate(groups.items())]
+    return f'<section id="how"><h2>How this was obtained</h2>{"".join(parts)}</section>'
+
+
+def _details(name: str, rows: Sequence[tuple[str, str]], opened: bool) -> str:
+    body = "".join(f"<tr><td>{escaped(key)}</td><td>{escaped(value)}</td></tr>" for key, value in rows)
+    state = " open" if opened else ""
+    return f"<details{state}><summary>{escaped(name.capitalize())}</summary><table><tbody>{body}</tbody></table></details>"
