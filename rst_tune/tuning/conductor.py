@@ -6,13 +6,14 @@ benchmarks drive it through three calls: `next_plan`, `report`, `ended`.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from rst_tune.analysis.records import Record, Replay, Search, Trial, config_id, trial_key
 from rst_tune.tuning import confirm
 from rst_tune.tuning.experiment import Experiment
+from rst_tune.tuning.job import OUT_OF_MEMORY
 from rst_tune.tuning.rungs import Decision, Rungs
 from rst_tune.tuning.space import SAM, SGD, Coordinates, Space, configuration, picture, prior_points
 from rst_tune.tuning.study import SearchStudy
@@ -68,7 +69,7 @@ class Conductor:
 
     # --- what the outside asks -------------------------------------------------------------------------------
 
-    def next_plan(self) -> Plan | None | Literal["done"]:
+    def next_plan(self) -> Plan | Literal["done"] | None:
         """Return the next piece of work; None: not now, something that is running decides; "done": nothing more."""
         limit = self.experiment.resources.concurrent
         if limit is not None and len(self._running) >= limit:
@@ -320,7 +321,7 @@ class Conductor:
             self._judge(trial, trial.epochs, trial.error)
         if self._replay.trials[trial.key].halted:
             return False
-        longer = [e for e in (*self._rung_epochs, self._horizon) if e > trial.epochs][0]
+        longer = next(e for e in (*self._rung_epochs, self._horizon) if e > trial.epochs)
         if trial_key(trial.config_id, longer, trial.seed) not in self._replay.trials:
             self._unstarted.append((self._points[trial.config_id], longer, trial.seed))
         return True
@@ -330,7 +331,7 @@ class Conductor:
         siblings = [t for t in self._of(trial.config_id) if t.role == "search" and t.epochs == trial.epochs]
         if len(siblings) < self.experiment.seeds or any(t.ended is None for t in siblings):
             return
-        status = next((t.status for t in siblings if not t.finished), "complete")
+        status = next((_lesson(t) for t in siblings if not t.finished), "complete")
         if status == "complete" and not trial.full:
             status = "stopped"
         errors = [t.error for t in siblings if t.error is not None]
@@ -346,3 +347,8 @@ class Conductor:
 
     def _log(self, event: str, **fields: Any) -> None:
         self._replay.apply(self._record.append(event, **fields))
+
+
+def _lesson(trial: Trial) -> str:
+    """Return the ending as the sampler should learn it: what needs too much memory is to be avoided like what diverges."""
+    return "diverged" if trial.reason.startswith(OUT_OF_MEMORY) else trial.status

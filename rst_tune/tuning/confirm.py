@@ -36,7 +36,7 @@ def unsettled(search: Search, chosen: Sequence[str], settings: Confirm) -> list[
     it, or when it has all the seeds it may get. Each gets its `first` seeds before anything is judged.
     """
     confirming = tuple(t for t in search.trials if t.role == "confirm" and t.config_id in chosen)
-    seeds = {identity: 0 for identity in chosen}
+    seeds = dict.fromkeys(chosen, 0)
     for trial in confirming:
         seeds[trial.config_id] += 1
     fewest = [identity for identity in chosen if seeds[identity] < settings.first]

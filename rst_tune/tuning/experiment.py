@@ -99,6 +99,7 @@ class Resources(_Part):
     concurrent: Count | None = None
     retries: Annotated[int, Field(ge=0)] = 2
     time_limit_minutes: Positive | None = None
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 10.0
 
     @field_validator("gpu")
     @classmethod

@@ -170,7 +170,7 @@ def load_function(path: Path, name: str) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001  whatever the user's file does wrong is wrong input
+    except Exception as error:
         raise InputError(f"{path}: running the file failed: {type(error).__name__}: {error}") from error
     function = getattr(module, name, None)
     if not callable(function):

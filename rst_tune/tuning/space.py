@@ -118,7 +118,7 @@ class Space(BaseModel):
     def _check_bounds(self) -> None:
         for name, axis, high in (("extra_propagation", self.extra_propagation, 1.0), ("shape", self.shape, 1.0)):
             low_value, high_value = _span(axis)
-            if not (0 <= low_value and high_value <= high):
+            if not (low_value >= 0 and high_value <= high):
                 raise ValueError(f"{name} must lie in [0, {high:g}], but it spans {low_value} … {high_value}")
         if self.gamma_rst is not None and _span(self.extra_propagation)[0] <= 0:
             raise ValueError("gamma_gnr = gamma_rst / c needs c > 0: raise the lower end of extra_propagation above 0")

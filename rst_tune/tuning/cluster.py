@@ -1,0 +1,75 @@
+"""Connecting to Ray: a quiet local cluster on loopback, or the one at an address."""
+
+import logging
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rst_tune.errors import InputError
+
+__all__ = ["connected"]
+
+# Set before Ray is imported anywhere: it reads most of these once.
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    # Tune's own snapshot is not the truth and is never read: the record is.
+    "TUNE_GLOBAL_CHECKPOINT_S": str(10**9),
+}
+for _name, _value in _QUIET.items():
+    os.environ.setdefault(_name, _value)
+
+
+@contextmanager
+def connected(address: str | None, *, log: Path, cpus: int | None = None) -> Iterator[None]:
+    """Be connected to the cluster at `address`, or to a local one that ends with this block.
+
+    The local cluster listens on loopback alone and asks for a token that only this process knows. A cluster's
+    token comes from the environment, as Ray's documentation says.
+    """
+    import ray
+
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    _send_chatter_to(log)
+    try:
+        if address is None or address == "local":
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _node_ip_address="127.0.0.1",
+            )
+        else:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, TimeoutError, ValueError, RuntimeError) as error:
+        where = "a local Ray cluster" if address is None else f"the Ray cluster at {address}"
+        raise InputError(f"{where} cannot be reached: {error}. Check it with `rst-tune doctor`") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _send_chatter_to(log: Path) -> None:
+    """Send what Ray and Optuna log to a file, so that the terminal belongs to the search."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    for name in ("ray", "optuna", "rst_tune", "mlflow", "alembic"):
+        logger = logging.getLogger(name)
+        for handler in list(logger.handlers):
+            if isinstance(handler, logging.FileHandler) or name != "rst_tune":
+                logger.removeHandler(handler)
+        handler = logging.FileHandler(log, delay=True)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.propagate = False

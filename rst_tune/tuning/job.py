@@ -1,0 +1,170 @@
+"""What a worker does with a plan, free of Ray: train in slices, save after each, resume from the last one saved.
+
+Checkpoints lie under the trial's key, which does not depend on Ray: whoever takes the trial up again, on any node,
+in this search or a resumed one, goes on where the last slice ended.
+"""
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rst_tune.errors import InputError
+from rst_tune.training.checkpoint import CheckpointError
+from rst_tune.training.data import Dataset
+from rst_tune.training.loop import Run
+from rst_tune.training.task import Method, Task
+
+__all__ = ["OUT_OF_MEMORY", "Job", "Shop", "checkpoint_folder", "model_path"]
+
+OUT_OF_MEMORY = "out of memory"
+_CHECKPOINT = "run.pt"
+_HANG = "hang.txt"
+_log = logging.getLogger(__name__)
+
+
+def checkpoint_folder(directory: Path, key: str) -> Path:
+    """Return where the unfinished state of a trial lies."""
+    return directory / "checkpoints" / key
+
+
+def model_path(directory: Path, key: str) -> Path:
+    """Return where the finished state of a confirmed trial lies."""
+    return directory / "models" / f"{key}.pt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shop:
+    """What all jobs of a search share: the task, its data, the shared directory, and the limits."""
+
+    task: Task
+    data: Dataset
+    directory: Path
+    threads: int = 1
+    device: str | None = None
+    checkpoint_seconds: float = 10.0
+    time_limit: float | None = None
+
+
+class Job:
+    """One plan in the hands of one worker."""
+
+    def __init__(self, plan: Mapping[str, Any], shop: Shop) -> None:
+        self.plan, self.shop = plan, shop
+        self._folder = checkpoint_folder(shop.directory, plan["key"])
+        self._run: Run | None = None
+
+    @property
+    def hang_file(self) -> Path:
+        """Where the watchdog writes the stack of a job that exceeded its time limit."""
+        return self._folder / _HANG
+
+    def advance(self) -> dict[str, Any]:
+        """Do one slice of the work and return what is to be known of it."""
+        torch.set_num_threads(self.shop.threads)
+        try:
+            return self._test() if self.plan["kind"] == "test" else self._train()
+        except torch.OutOfMemoryError as error:
+            return self._failed(f"{OUT_OF_MEMORY} on the device: {str(error).splitlines()[0]}")
+        except InputError as error:
+            return self._failed(str(error))
+
+    def hung(self) -> bool:
+        """Return whether an earlier attempt at this plan exceeded the time limit."""
+        return self.hang_file.exists() and self.hang_file.stat().st_size > 0
+
+    def out_of_time(self) -> dict[str, Any]:
+        """Return the result of a trial that exceeded its time limit."""
+        stack = self.hang_file.read_text(errors="replace").strip().splitlines()
+        where = stack[-1].strip() if stack else "unknown place"
+        return self._failed(f"no end within the time limit of {self.shop.time_limit:g} s; it was at: {where}")
+
+    # --- training ---------------------------------------------------------------------------------------------
+
+    def _train(self) -> dict[str, Any]:
+        run = self._run = self._run or self._open()
+        until = time.monotonic() + self.shop.checkpoint_seconds
+        while not run.finished:
+            run.epoch()
+            if run.epoch_index in self.plan["rungs"] or time.monotonic() >= until:
+                break
+        if run.finished:
+            return self._finish(run)
+        self._save(run)
+        return self._progress(run, status="running")
+
+    def _open(self) -> Run:
+        run = self._new_run()
+        path = self._folder / _CHECKPOINT
+        if path.exists():
+            try:
+                run.restore(path)
+            except CheckpointError as error:
+                aside = path.with_suffix(f".damaged-{int(time.time())}")
+                path.rename(aside)
+                _log.warning("%s; it was set aside as %s and the trial starts anew", error, aside.name)
+                run = self._new_run()
+        return run
+
+    def _new_run(self) -> Run:
+        config = self.plan["config"]
+        method = Method(**{name: config[name] for name in ("schedule", "gamma_gnr", "rule", "rule_options", "rho")})
+        shop = self.shop
+        return Run(
+            shop.task, method, seed=self.plan["seed"], epochs=self.plan["epochs"], device=shop.device, data=shop.data
+        )
+
+    def _save(self, run: Run) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        run.save(self._folder / _CHECKPOINT)
+
+    def _finish(self, run: Run) -> dict[str, Any]:
+        sharpness = run.sharpness() if run.status == "complete" else {}
+        if self.plan["keep"] and run.status == "complete":
+            path = model_path(self.shop.directory, self.plan["key"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            run.save(path)
+        result = self._progress(run, status=run.status, sharpness=sharpness)
+        self._run = None
+        return result
+
+    def discard(self) -> None:
+        """Remove the unfinished state: the trial ended and its result is in the record."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _progress(self, run: Run, *, status: str, sharpness: Mapping[str, float] | None = None) -> dict[str, Any]:
+        history = {name: list(values) for name, values in run.history.items()}
+        last = {name: values[-1] for name, values in history.items() if values}
+        return {
+            "key": self.plan["key"],
+            "status": status,
+            "epoch": run.epoch_index,
+            "error": last.get("validation_error"),
+            "payload": json.dumps(
+                {
+                    "pairs": run.pairs,
+                    "seconds": sum(history.get("seconds", [])),
+                    "metrics": {**last, **(sharpness or {})},
+                    "history": history,
+                    "reason": "the loss was not finite" if status == "diverged" else "",
+                }
+            ),
+        }
+
+    # --- the rest ---------------------------------------------------------------------------------------------
+
+    def _test(self) -> dict[str, Any]:
+        run = self._new_run()
+        run.restore(model_path(self.shop.directory, self.plan["key"]))
+        return {"key": self.plan["key"], "status": "tested", "error": run.test()["test_error"]}
+
+    def _failed(self, reason: str) -> dict[str, Any]:
+        done = self._progress(self._run, status="failed") if self._run is not None else {}
+        payload = {**json.loads(done.get("payload", "{}")), "reason": reason}
+        return {**done, "key": self.plan["key"], "status": "failed", "error": None, "payload": json.dumps(payload)}
