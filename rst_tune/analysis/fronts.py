@@ -101,8 +101,8 @@ def delivered(search: Search) -> Front:
         points=points,
         confirmed=tuple(p for p in points if p.verdict == "confirmed"),
         indistinguishable=tuple(row for row in rows if row.verdict == "uncertain"),
-        optimistic=_shifted(rows, search.phase, -1.0),
-        pessimistic=_shifted(rows, search.phase, 1.0),
+        optimistic=_shifted(rows, search, -1.0),
+        pessimistic=_shifted(rows, search, 1.0),
         recommended=recommended,
         base=base,
         sam=sam,
@@ -118,9 +118,9 @@ def _baseline(rows: Rows, test: Callable[[Mapping[str, Any]], bool]) -> ConfigSu
     return max(found, key=lambda r: r.seeds) if found else None
 
 
-def _shifted(rows: Rows, phase: str, sign: float) -> Rows:
+def _shifted(rows: Rows, search: Search, sign: float) -> Rows:
     """Return the front if every mean were one standard error lower or higher; single runs keep their value."""
-    able = [row for row, ok in zip(rows, eligible(rows, phase), strict=True) if ok]
+    able = [row for row, ok in zip(rows, eligible(rows, search), strict=True) if ok]
     points = [(row.error_mean + sign * (row.error_sem or 0.0), row.extra_propagation) for row in able]
     return tuple(row for row, member in zip(able, pareto.front(points), strict=True) if member)
 

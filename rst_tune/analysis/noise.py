@@ -48,7 +48,7 @@ def summarise(search: Search) -> list[ConfigSummary]:
     """
     groups = search.by_config().items()
     rows = [_summary(key, counted(trials)) for key, trials in groups if _has_cost(trials[0])]
-    able = eligible(rows, search.phase)
+    able = eligible(rows, search)
     chances = _chances(rows, able)
     members = front([_point(row, ok) for row, ok in zip(rows, able, strict=True)])
     rows = [
@@ -71,10 +71,11 @@ def _has_cost(trial: Trial) -> bool:
     return cost is not None and bool(np.isfinite(cost))
 
 
-def eligible(rows: Sequence[ConfigSummary], phase: str) -> list[bool]:
+def eligible(rows: Sequence[ConfigSummary], search: Search) -> list[bool]:
     """Return who may be on the front: everyone while searching, the replicated ones once confirming began."""
     replicated = [row.seeds > 1 for row in rows]
-    return replicated if phase != "search" and any(replicated) else [True] * len(rows)
+    confirming = any(trial.role == "confirm" for trial in search.finished())
+    return replicated if confirming and any(replicated) else [True] * len(rows)
 
 
 def _point(row: ConfigSummary, able: bool) -> tuple[float, float]:

@@ -1,0 +1,215 @@
+"""Every number of every table of the paper (Zhao, Zhang and Hu, Randomized Sharpness-Aware Training), as data.
+
+The results are in `published.csv`, one row a printed error. `extra_propagation` is the limit of the exact mean of
+p(t) times what the rule costs a step; `printed_extra` is what the paper prints, which is not always the same.
+`suspect` says why a cell must not be used as a reference to hit; `note` says what else to know. Errors are test
+errors in percent, mean and standard deviation over `seeds`. `minutes` is the whole training for a base optimizer
+and the extra time for all others.
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from rst_tune.analysis.noise import ConfigSummary
+from rst_tune.errors import unknown_name
+
+__all__ = ["RECIPES", "TABLES", "Beside", "PublishedRow", "beside", "results", "table"]
+
+TABLES: Mapping[str, str] = {
+    "sgd-and-sam": "SGD and SAM, ResNet18 and WRN-28-10",
+    "general-framework-for-cifar": "G-RST with p = 0.5 against SGD and SAM, seven models",
+    "general-imagenet": "G-RST with p = 0.5 on ImageNet",
+    "cos-group-1": "trigonometric schedules, WRN-28-10",
+    "app-cf-res": "constant schedules, WRN-28-10 with cutout",
+    "app-pf-res-ap-0": "piecewise schedules of group 1, WRN-28-10 with cutout (captioned constant)",
+    "app-lf-group-1": "linear schedules of group 1, WRN-28-10 with cutout (captioned constant)",
+    "app-cos-group-1": "trigonometric schedules, WRN-28-10 with cutout (captioned constant)",
+    "cf-res-vgg16": "constant schedules, VGG16-BN",
+    "cf-res-vits16": "constant schedules, ViT-S16, 300 epochs without mixup",
+    "general-framework-for-sam-variants": "RST and G-RST on ASAM and GSAM",
+    "general-framework-for-esam": "G-RST on LookSAM, ESAM and SSAM",
+}
+
+RECIPES: Mapping[str, Mapping[str, float | str]] = {
+    "cifar-cnn": {
+        "epochs": 200,
+        "batch_size": 256,
+        "optimizer": "sgd",
+        "lr": 0.1,
+        "lr_schedule": "cosine",
+        "weight_decay": 0.001,
+        "weight_decay_pyramidnet": 0.0005,
+        "rho": 0.1,
+    },
+    "cifar-vit": {
+        "augmentation": "mixup",
+        "epochs": 1200,
+        "warmup_epochs": 40,
+        "batch_size": 256,
+        "optimizer": "adam",
+        "lr": 0.0005,
+        "lr_schedule": "cosine",
+        "weight_decay": 0.03,
+        "rho": 0.1,
+    },
+    "imagenet-cnn": {
+        "epochs": 100,
+        "batch_size": 512,
+        "optimizer": "sgd",
+        "lr": 0.2,
+        "lr_schedule": "cosine",
+        "weight_decay": 0.0001,
+        "rho": 0.05,
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRow:
+    """One printed error and everything the paper says about it."""
+
+    table: str
+    model: str
+    dataset: str
+    augmentation: str
+    method: str
+    schedule: Mapping[str, float | str]
+    rule: str
+    gamma_gnr: float | None
+    extra_propagation: float | None
+    printed_extra: str
+    metric: str
+    error_mean: float
+    error_sd: float
+    seeds: int
+    minutes: float | None
+    minutes_sd: float | None
+    suspect: str
+    note: str
+
+    @property
+    def is_base(self) -> bool:
+        """Whether it is the base optimizer, SGD or Adam."""
+        return self.schedule == {"family": "constant", "p": 0.0}
+
+    def matches(self, config: Mapping[str, Any]) -> bool:
+        """Return whether a configuration is this row's: same schedule, rule and gamma; a base run is one by its cost."""
+        if self.is_base or float(config.get("extra_propagation", 1.0)) == 0.0:
+            return self.is_base and float(config.get("extra_propagation", 1.0)) == 0.0
+        gamma = self.gamma_gnr is not None and bool(np.isclose(float(config.get("gamma_gnr", 1.0)), self.gamma_gnr))
+        return gamma and config.get("rule", "sam") == self.rule and _same(self.schedule, config.get("schedule") or {})
+
+
+def _same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    if left.keys() != right.keys() or left.get("family") != right.get("family"):
+        return False
+    return all(np.isclose(left[name], right[name]) for name in left if name != "family")
+
+
+def _schedule(text: str) -> dict[str, float | str]:
+    family, _, options = text.partition(":")
+    pairs = [option.split("=") for option in options.split(",") if option]
+    return {"family": family, **{name: float(value) for name, value in pairs}}
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+@cache
+def results() -> tuple[PublishedRow, ...]:
+    """Return all printed results, in the order of the paper.
+
+    >>> best = min((r for r in results() if r.dataset == "cifar10" and not r.suspect), key=lambda r: r.error_mean)
+    >>> best.table, best.error_mean, best.error_sd
+    ('app-lf-group-1', 2.22, 0.03)
+    """
+    text = files("rst_tune.analysis").joinpath("published.csv").read_text(encoding="utf-8")
+    return tuple(_row(raw) for raw in csv.DictReader(text.splitlines()))
+
+
+def _row(raw: Mapping[str, str]) -> PublishedRow:
+    words = (
+        "table",
+        "model",
+        "dataset",
+        "augmentation",
+        "method",
+        "rule",
+        "printed_extra",
+        "metric",
+        "suspect",
+        "note",
+    )
+    optional = ("gamma_gnr", "extra_propagation", "minutes", "minutes_sd")
+    return PublishedRow(
+        **{name: raw[name] for name in words},  # type: ignore[arg-type]
+        **{name: _number(raw[name]) for name in optional},  # type: ignore[arg-type]
+        schedule=_schedule(raw["schedule"]),
+        error_mean=float(raw["error_mean"]),
+        error_sd=float(raw["error_sd"]),
+        seeds=int(raw["seeds"]),
+    )
+
+
+def table(name: str) -> tuple[PublishedRow, ...]:
+    """Return the rows of one table, by the name that `TABLES` lists."""
+    if name not in TABLES:
+        raise unknown_name("table", name, TABLES)
+    return tuple(row for row in results() if row.table == name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A published cell beside one's own result: ours minus theirs, with a 95 % interval where ours has two seeds."""
+
+    published: PublishedRow
+    ours: ConfigSummary
+    split: str
+    difference: float
+    low: float | None
+    high: float | None
+
+
+def beside(rows: Sequence[PublishedRow], summaries: Sequence[ConfigSummary]) -> list[Beside]:
+    """Return for each published row the own configuration that matches it, the most replicated one of several.
+
+    The test error is compared where it was read, else the validation error; `split` says which.
+    """
+    pairs = []
+    for row in rows:
+        found = [s for s in summaries if row.matches(s.config)]
+        if found:
+            pairs.append(_difference(row, max(found, key=lambda s: s.seeds)))
+    return pairs
+
+
+def _difference(row: PublishedRow, ours: ConfigSummary) -> Beside:
+    test = ours.test_error_mean is not None
+    mean = ours.test_error_mean if ours.test_error_mean is not None else ours.error_mean
+    sem = ours.test_error_sem if test else ours.error_sem
+    gap = mean - row.error_mean
+    half = None if sem is None else _half_width(sem, ours.seeds, row.error_sd / np.sqrt(row.seeds), row.seeds)
+    return Beside(
+        published=row,
+        ours=ours,
+        split="test" if test else "validation",
+        difference=gap,
+        low=None if half is None else gap - half,
+        high=None if half is None else gap + half,
+    )
+
+
+def _half_width(left: float, left_n: int, right: float, right_n: int) -> float:
+    """Return half of Welch's 95 % interval of a difference of two means with these standard errors."""
+    variance = left**2 + right**2
+    spread = left**4 / (left_n - 1) + right**4 / (right_n - 1)
+    df = variance**2 / spread if spread > 0 else 1.0
+    return float(stats.t.ppf(0.975, df) * np.sqrt(variance))
