@@ -141,8 +141,8 @@ def panels(search: Search, found: fronts.Front) -> list[Panel]:
     """Return the sections between the answer and the table, in the order a reader asks for them."""
     points, front = found.summaries, found.points
     return [
-        _front(points),
-        _one("course", "How the front grew", _COURSE, figures.hypervolume(pareto.hypervolume_history(search))),
+        _front(points, found.recommended),
+        _one("growth", "How the front grew", _COURSE, figures.hypervolume(pareto.hypervolume_history(search))),
         _schedules(front),
         _one("map", "Where the error is low", _MAP, figures.landscape(points)),
         _parallel(points),
@@ -151,23 +151,28 @@ def panels(search: Search, found: fronts.Front) -> list[Panel]:
     ]
 
 
-_COURSE = "The area between the front and a fixed reference point, after each finished trial. Flat: nothing new was found."
+_COURSE = (
+    "The area between the front and a fixed reference point, over the compute spent. Flat: nothing new was found. "
+    "It falls when more seeds correct a lucky one."
+)
 _MAP = "Each point is a configuration; diamonds are on the front. Darker blue is a lower error."
 _TIMELINE = "One line a worker, one bar a trial. Gaps are time in which a worker had nothing to do."
 
 
 def _one(name: str, title: str, note: str, figure: go.Figure) -> Panel:
+    missing = (figure.layout.meta or {}).get("missing", "")
+    if missing:
+        return Panel(name=name, title=title, missing=missing)
     return Panel(name=name, title=title, note=note, plots={"": figure})
 
 
-def _front(points: Sequence[ConfigSummary]) -> Panel:
-    if not points:
-        return Panel(name="front", title="The front", missing="No configuration was trained to the full horizon yet.")
+def _front(points: Sequence[ConfigSummary], recommended: ConfigSummary | None) -> Panel:
     span = visible_range(points)
     above = sum(p.error_mean > span[1] for p in points) if span else 0
-    outside = f" {above:,} configurations lie above the picture; a double click shows them." if above else ""
-    note = "Left is cheaper, down is better. Bars are one standard error over seeds." + outside
-    return _one("front", "The front", note, figures.front(points))
+    note = "Left is cheaper, down is better. Bars are one standard error over seeds."
+    if above:
+        note += f" Not in the picture: {above:,} with a higher error; a double click shows all."
+    return _one("front", "The front", note, figures.front(points, recommended))
 
 
 def _schedules(front: Sequence[ConfigSummary]) -> Panel:
@@ -180,7 +185,7 @@ def _schedules(front: Sequence[ConfigSummary]) -> Panel:
     note += f" (at most {MOST_COINS} steps, evenly spaced)."
     if len(front) > len(drawn):
         note += f" {len(drawn)} of the front's {len(front)} configurations."
-    plots = {f"{labels.describe(p.config)} — {words.error(p.error_mean, p.error_sem)} %": figures.schedule(p) for p in drawn}
+    plots = {f"{labels.describe(p.config)}\n{words.error(p.error_mean, p.error_sem)} %": figures.schedule(p) for p in drawn}
     return Panel(name="schedules", title=title, note=note, plots=plots)
 
 
@@ -188,7 +193,7 @@ def _parallel(points: Sequence[ConfigSummary]) -> Panel:
     note = "One line a configuration, over everything that differs between them."
     if len(points) > MOST_LINES:
         note += f" Of {len(points):,} the front and {MOST_LINES}, evenly chosen by rank of error, are drawn."
-    return _one("parallel", "All coordinates at once", note, figures.parallel(points))
+    return _one("coordinates", "All coordinates at once", note, figures.parallel(points))
 
 
 def _rungs(search: Search) -> Panel:

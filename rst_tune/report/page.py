@@ -36,10 +36,10 @@ def render(search: Search) -> str:
     panels = content.panels(search, front)
     name = str(search.header.get("name") or search.directory.name)
     head, *rest = panels
-    sections = [_answer(search, front), _section(head, _front_table(front.points))]
+    sections = [_answer(search, front), _section(head, _front_table(front))]
     sections += [_section(panel) for panel in rest]
     sections += [_trials(search), _account(search, front)]
-    links = [("answer", "Answer"), *((p.name, p.title) for p in panels), ("trials", "Trials"), ("how", "How obtained")]
+    links = [("answer", "Answer"), *((p.name, p.name.capitalize()) for p in panels), ("trials", "Trials"), ("how", "How")]
     data = {"figures": _figures(panels), "trials": content.trial_columns(search, front.points)}
     return assemble(name, links, sections, data)
 
@@ -88,12 +88,20 @@ def _plots(panel: Panel) -> str:
     plots = panel.plots or {}
     items = []
     for index, (caption, figure) in enumerate(plots.items()):
-        title = f"<h3>{escaped(caption)}</h3>" if caption else ""
+        title = _caption(caption)
         named = escaped(caption or panel.title)
         style = f"height:{figure.layout.height}px"
         plot = f'<div class="plot" role="img" aria-label="{named}" data-figure="{panel.name}-{index}" style="{style}">'
         items.append(f"<div>{title}{plot}</div></div>")
     return f'<div class="grid">{"".join(items)}</div>' if len(items) > 1 else "".join(items)
+
+
+def _caption(text: str) -> str:
+    """Return the head of a small figure: what it is, and in softer ink what it reaches."""
+    if not text:
+        return ""
+    name, _, result = text.partition("\n")
+    return f"<h3>{escaped(name)}<br><span>{escaped(result)}</span></h3>"
 
 
 def _answer(search: Search, front: fronts.Front) -> str:
@@ -106,32 +114,35 @@ def _answer(search: Search, front: fronts.Front) -> str:
     )
 
 
-_FRONT_HEADS = ("schedule", "parameters", "extra", "γ_gnr", "error, %", "seeds", "P(non-dom.)", "verdict", "test, %", "")
+_FRONT_HEADS = ("schedule", "extra", "error, %", "test, %", "seeds", "P(non-dom.)", "verdict", "γ_gnr", "parameters", "")
 
 
-def _front_table(points: Sequence[ConfigSummary]) -> str:
-    if not points:
+def _front_table(front: fronts.Front) -> str:
+    if not front.points:
         return ""
     heads = "".join(f'<th scope="col"{" class=act" if not h else ""}>{escaped(h)}</th>' for h in _FRONT_HEADS)
-    rows = "".join(f"<tr>{_front_row(point)}</tr>" for point in points)
+    rows = "".join(_front_row(point, point == front.recommended) for point in front.points)
     return (
         '<div class="scroll" role="region" aria-label="The front as a table" tabindex="0">'
         f'<table id="front-table"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
     )
 
 
-def _front_row(point: ConfigSummary) -> str:
+def _front_row(point: ConfigSummary, picked: bool) -> str:
     config = point.config
+    name = escaped(config.get("family", "?")) + ("<small>recommended</small>" if picked else "")
     cells = [
-        config.get("family", "?"), words.parameters(config.get("schedule", {})), words.cost(point.extra_propagation),
-        words.number(config.get("gamma_gnr"), 3), words.error(point.error_mean, point.error_sem), point.seeds,
+        words.cost(point.extra_propagation), words.error(point.error_mean, point.error_sem),
+        words.error(point.test_error_mean, point.test_error_sem), str(point.seeds),
         words.probability(point.p_nondominated),
     ]  # fmt: skip
-    test = words.error(point.test_error_mean, point.test_error_sem)
+    shown = "".join(f"<td>{escaped(cell)}</td>" for cell in cells)
     verdict = f'<td><span class="tag {point.verdict.split()[0]}">{escaped(point.verdict)}</span></td>'
+    gamma = f"<td>{words.number(config.get('gamma_gnr'), 3)}</td>"
+    details = f'<td class="wide">{escaped(words.parameters(config.get("schedule", {})))}</td>'
     button = f'<button type="button" class="copy" data-key="{escaped(point.run_id)}">Copy YAML</button>'
-    shown = "".join(f"<td{' class=wide' if i == 1 else ''}>{escaped(cell)}</td>" for i, cell in enumerate(cells))
-    return f'{shown}{verdict}<td>{escaped(test)}</td><td class="act">{button}</td>'
+    row = f'<td>{name}</td>{shown}{verdict}{gamma}{details}<td class="act">{button}</td>'
+    return f"<tr{' class=pick' if picked else ''}>{row}</tr>"
 
 
 def _trials(search: Search) -> str:

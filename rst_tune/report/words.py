@@ -132,9 +132,10 @@ def escaped(text: object) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a clause as a sentence.
+    """Return a clause as a sentence, in which no line break parts a number from its sign.
 
-    >>> sentence("train with SAM")
-    'Train with SAM.'
+    >>> sentence("error 3.7 ± 0.1 %") == "Error 3.7\\u00a0±\\u00a00.1\\u00a0%."
+    True
     """
+    text = text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")
     return text[:1].upper() + text[1:].rstrip(".") + "."

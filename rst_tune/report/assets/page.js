@@ -20,8 +20,9 @@
 
   // ---- figures
   function colours(layout) {
-    const [ink, rule, card] = ["--ink", "--rule", "--card"].map(variable);
-    const change = { "font.color": ink, "hoverlabel.bgcolor": card, "hoverlabel.bordercolor": rule, "hoverlabel.font.color": ink };
+    const [ink, rule, card, soft] = ["--ink", "--rule", "--card", "--soft"].map(variable);
+    const change = { "font.color": ink, "hoverlabel.bgcolor": card, "hoverlabel.bordercolor": rule, "hoverlabel.font.color": ink,
+      "modebar.bgcolor": "rgba(0,0,0,0)", "modebar.color": rule, "modebar.activecolor": soft };
     for (const axis of Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name))) {
       change[axis + ".gridcolor"] = rule;
       change[axis + ".linecolor"] = rule;
@@ -39,14 +40,14 @@
   async function draw(div) {
     const figure = data.figures[div.dataset.figure];
     if (innerWidth <= 600) narrow(figure);
-    const config = { responsive: true, displaylogo: false, displayModeBar: innerWidth > 600 ? "hover" : false };
+    const bar = innerWidth > 600 && figure.layout.height > 200;
+    const config = { responsive: true, displaylogo: false, displayModeBar: bar, modeBarButtons: [["toImage", "resetScale2d"]] };
     await Plotly.newPlot(div, figure.data, figure.layout, config);
     await Plotly.relayout(div, colours(figure.layout));
     div.classList.add("drawn");
     div.on("plotly_click", (event) => showConfig(event.points[0].customdata));
   }
   function narrow(figure) {
-    figure.layout.margin = { ...figure.layout.margin, l: 44, r: 8 };
     figure.layout.font = { ...figure.layout.font, size: 11 };
     figure.layout.dragmode = false; // so that a thumb scrolls the page
   }

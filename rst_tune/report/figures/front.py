@@ -7,11 +7,11 @@ import plotly.graph_objects as go
 
 from rst_tune.analysis.noise import ConfigSummary
 from rst_tune.report import words
-from rst_tune.report.figures.style import CYCLE, GREY, KINDS, empty, figure, hover, kind, rounded
+from rst_tune.report.figures.style import CYCLE, GREEN, GREY, KINDS, empty, figure, hover, kind, rounded
 
 __all__ = ["compare", "front", "visible_range"]
 
-COST, ERROR = "extra propagation (0 %: base optimizer, 100 %: SAM)", "validation error, %"
+COST, ERROR = "extra propagation (100 %: SAM)", "validation error, %"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SHAPES = ("circle", "diamond", "square", "triangle-up", "star", "cross")
 
@@ -29,19 +29,34 @@ def visible_range(points: Sequence[ConfigSummary]) -> tuple[float, float] | None
     return float(low) - margin - spread, top + margin
 
 
-def front(points: Sequence[ConfigSummary]) -> go.Figure:
+def front(points: Sequence[ConfigSummary], recommended: ConfigSummary | None = None) -> go.Figure:
     """Draw every configuration trained to the end; those on the front have error bars and are joined."""
     if not points:
         return empty("No configuration was trained to the full horizon yet.")
     fig = figure(COST, ERROR, height=520)
-    fig.update_xaxes(tickformat=".0%", rangemode="tozero")
+    _cost_axis(fig, points)
     fig.update_yaxes(range=visible_range(points))
+    fig.update_layout(legend={"traceorder": "reversed"})
+    if recommended is not None:
+        fig.add_trace(_ring(recommended))
     fig.add_trace(_staircase([p for p in points if p.on_front], GREY, "solid"))
     for name in reversed(KINDS):
         group = [p for p in points if kind(p) == name]
         if group:
             fig.add_trace(_markers(name, group))
     return fig
+
+
+def _cost_axis(fig: go.Figure, points: Sequence[ConfigSummary]) -> None:
+    """Show from the base optimizer to SAM, or further where something costs more, with room for the markers."""
+    dearest = max([1.0, *(p.extra_propagation for p in points)])
+    fig.update_xaxes(tickformat=".0%", range=[-0.03 * dearest, 1.04 * dearest])
+
+
+def _ring(point: ConfigSummary) -> go.Scatter:
+    style = {"symbol": "circle-open", "size": 24, "color": GREEN, "line": {"width": 3}}
+    place = {"x": [point.extra_propagation], "y": [point.error_mean]}
+    return go.Scatter(**place, mode="markers", name="recommended", marker=style, hoverinfo="skip")
 
 
 def _staircase(points: Sequence[ConfigSummary], color: str, dash: str) -> go.Scatter:
@@ -59,7 +74,7 @@ def _staircase(points: Sequence[ConfigSummary], color: str, dash: str) -> go.Sca
 
 def _markers(name: str, points: Sequence[ConfigSummary]) -> go.Scatter:
     color, symbol, size = KINDS[name]
-    faint = name == "not on the front"
+    faint = name in ("one seed", "dominated")
     bars = None if faint else [p.error_sem for p in points]
     return go.Scatter(
         x=rounded(p.extra_propagation for p in points),
@@ -67,7 +82,7 @@ def _markers(name: str, points: Sequence[ConfigSummary]) -> go.Scatter:
         error_y={"array": rounded(bars), "color": color, "thickness": 1.5, "width": 4} if bars else None,
         mode="markers",
         name=f"{name} ({len(points)})",
-        marker={"symbol": symbol, "size": size, "color": color, "opacity": 0.6 if faint else 1.0, "line": {"width": 2}},
+        marker={"symbol": symbol, "size": size, "color": color, "opacity": 0.6 if faint else 1.0, "line": {"width": 1.5, "color": color}},
         text=[_short(p) if faint else hover(p) for p in points],
         customdata=[p.config_id for p in points],
         hovertemplate="%{text}<extra></extra>",
@@ -84,7 +99,7 @@ def compare(fronts: Mapping[str, Sequence[ConfigSummary]]) -> go.Figure:
     if not any(fronts.values()):
         return empty("None of these searches has a front yet.")
     fig = figure(COST, ERROR, height=520)
-    fig.update_xaxes(tickformat=".0%", rangemode="tozero")
+    _cost_axis(fig, [p for points in fronts.values() for p in points])
     for index, (name, points) in enumerate(fronts.items()):
         color, dash, shape = (cycle[index % 6] for cycle in (CYCLE, DASHES, SHAPES))
         fig.add_trace(_staircase(points, color, dash))

@@ -118,7 +118,8 @@ def _coloured(points: Sequence[ConfigSummary], errors: np.ndarray, scale: Mappin
         marker={
             **scale, "color": rounded(errors.tolist(), 4), "size": [12 if p.on_front else 7 for p in points],
             "symbol": ["diamond" if p.on_front else "circle" for p in points],
-            "line": {"width": 0.7, "color": "rgba(255,255,255,0.8)"}, "colorbar": {"title": "error, %", "thickness": 12},
+            "line": {"width": 1, "color": "rgba(128,134,142,0.9)"}, "opacity": 1.0,
+            "colorbar": {"title": {"text": "error, %", "font": {"size": 13}}, "thickness": 12, "outlinewidth": 0},
         },
         text=[hover(p) if p.on_front else words.escaped(labels.describe(p.config)) for p in points],
         hovertemplate="%{text}<br>γ_rst %{y:.3g}: error %{marker.color:.2f} %<extra></extra>",
@@ -183,11 +184,13 @@ def _thirds(points: Sequence[ConfigSummary], kept: Sequence[int]) -> list[tuple[
 
 
 def _place(values: Sequence[float | str]) -> list[float]:
-    """Put an axis's values between 0 and 1: numbers by size, names by rank."""
+    """Put an axis's values between 0 and 1: numbers by size (of their logarithm if they span decades), names by rank."""
     if all(isinstance(v, int | float) for v in values):
-        numbers = [float(v) for v in values]
-        low, high = min(numbers), max(numbers)
-        return [(v - low) / (high - low) for v in numbers]
+        numbers = np.array(values, dtype=float)
+        if numbers.min() > 0 and numbers.max() > 20 * numbers.min():
+            numbers = np.log(numbers)
+        places: list[float] = ((numbers - numbers.min()) / (numbers.max() - numbers.min())).tolist()
+        return places
     names = sorted({str(v) for v in values})
     return [names.index(str(v)) / max(1, len(names) - 1) for v in values]
 
@@ -206,14 +209,15 @@ def _lines(
 
 
 def _axis_labels(fig: go.Figure, axes: Sequence[tuple[str, list[float | str]]]) -> go.Figure:
+    """Name the axes and write at their ends what they reach; an axis of names has all of them, left of the line."""
     names = [words.escaped(name) for name, _ in axes]
-    fig.update_xaxes(tickvals=list(range(len(axes))), ticktext=names, side="bottom", showgrid=True)
-    fig.update_yaxes(visible=False, range=[-0.06, 1.06])
+    fig.update_xaxes(tickvals=list(range(len(axes))), ticktext=names, range=[-0.1, len(axes) - 0.9])
+    fig.update_yaxes(visible=False, range=[-0.1, 1.1])
     for column, (_, values) in enumerate(axes):
-        for value, place in sorted(set(zip(map(words.plain, values), _place(values), strict=True)), key=lambda v: v[1]):
-            if place in (0.0, 1.0) or isinstance(values[0], str):
-                fig.add_annotation(
-                    x=column, y=place, text=words.escaped(value), showarrow=False, xanchor="left", xshift=3,
-                    font={"size": 11},
-                )  # fmt: skip
-    return fig
+        marks = sorted({(place, words.plain(v)) for v, place in zip(values, _place(values), strict=True)})
+        for place, text in marks if isinstance(values[0], str) else (marks[0], marks[-1]):
+            fig.add_annotation(
+                x=column, y=place, text=words.escaped(text), showarrow=False, font={"size": 11},
+                **({"xanchor": "right", "xshift": -4} if column == 0 else {"yshift": 10 if place > 0.5 else -10}),
+            )  # fmt: skip
+    return fig.update_layout(margin={"l": 92, "r": 24})

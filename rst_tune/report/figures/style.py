@@ -1,4 +1,4 @@
-"""The look every figure shares. Colours are Okabe and Ito's, and no two kinds of point differ by colour alone."""
+"""The look every figure shares. Colours are Okabe and Ito's (the blue lighter, for dark pages), and no two kinds of point differ by colour alone."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,15 +14,16 @@ __all__ = ["CYCLE", "INK", "STATUS", "KINDS", "empty", "figure", "hover", "kind"
 
 INK, GRID = "#30363d", "#d8dce2"
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE, GREY = (
-    "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#8b929c",
+    "#1a80c4", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#8b929c",
 )  # fmt: skip
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
 # What is known of a point, from the surest to the least: its colour, its shape and its size.
 KINDS: Mapping[str, tuple[str, str, int]] = {
     "confirmed": (BLUE, "circle", 12),
     "uncertain": (ORANGE, "diamond-open", 11),
-    "single seed": (PURPLE, "square-open", 9),
-    "not on the front": (GREY, "x-thin-open", 6),
+    "one seed, on the front": (PURPLE, "square-open", 10),
+    "one seed": (PURPLE, "square-open", 5),
+    "dominated": (GREY, "x-thin-open", 6),
 }
 STATUS = {"complete": BLUE, "stopped": SKY, "running": GREEN, "diverged": RED, "failed": ORANGE, "waiting": GREY}
 
@@ -30,20 +31,21 @@ STATUS = {"complete": BLUE, "stopped": SKY, "running": GREEN, "diverged": RED, "
 def figure(x: str, y: str, height: int = 420, **layout: Any) -> go.Figure:
     """Return an empty figure with titled axes, readable on white and, after the page's recolouring, on dark."""
     axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "automargin": True, "ticks": ""}
+    small = {"size": 13}
     font = {"family": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif", "size": 13}
     fig = go.Figure()
     fig.update_layout(
-        template="none", height=height, margin={"l": 56, "r": 16, "t": 44, "b": 48}, font={**font, "color": INK},
+        template="none", height=height, margin={"l": 52, "r": 12, "t": 44, "b": 48}, font={**font, "color": INK},
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", hovermode="closest",
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}, hoverlabel={"align": "left"},
-        xaxis={**axis, "title": {"text": x}}, yaxis={**axis, "title": {"text": y}},
+        xaxis={**axis, "title": {"text": x, "font": small}}, yaxis={**axis, "title": {"text": y, "font": small}},
     )  # fmt: skip
     return fig.update_layout(**layout)
 
 
 def empty(why: str) -> go.Figure:
-    """Return a figure that says why there is nothing to see."""
-    fig = figure("", "", height=160)
+    """Return a figure that says why there is nothing to see; a page reads the reason from its `meta`."""
+    fig = figure("", "", height=160, meta={"missing": why})
     fig.update_xaxes(visible=False)
     fig.update_yaxes(visible=False)
     return fig.add_annotation(text=words.escaped(why), showarrow=False, font={"size": 14})
@@ -60,8 +62,8 @@ def rounded(values: Iterable[float | None], digits: int = 5) -> list[float | Non
 
 def kind(point: ConfigSummary) -> str:
     """Return which of `KINDS` a configuration is drawn as: a lone run beside the front is no more than that."""
-    if point.verdict == "dominated" or (point.verdict == "single seed" and not point.on_front):
-        return "not on the front"
+    if point.verdict == "single seed":
+        return "one seed, on the front" if point.on_front else "one seed"
     return point.verdict
 
 
