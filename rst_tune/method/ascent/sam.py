@@ -1,0 +1,18 @@
+"""SAM: go up along the gradient by rho, descend with the gradient found there."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rst_tune.method.ascent.rule import Rule
+
+__all__ = ["SAM"]
+
+
+@dataclass(kw_only=True)
+class SAM(Rule):
+    """eps = rho · g1 / ‖g1‖; g_rule = g2 = ∇L(w + eps).
+
+    Foret, Kleiner, Mobahi and Neyshabur, ICLR 2021.
+    """
+
+    name: ClassVar[str] = "sam"

@@ -1,0 +1,84 @@
+"""Schedules made of others: a warm-up without ascents, and a polygon through any knots."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+from rst_tune.errors import InputError
+from rst_tune.method.schedules.base import FAMILIES, Schedule, share, steps_in
+
+__all__ = ["Interpolate", "Warmup"]
+
+
+@FAMILIES.register("warmup", "p = 0 for the first share w of training, then another schedule on what is left")
+@dataclass(frozen=True)
+class Warmup(Schedule):
+    """p(t) = 0 for t <= w·T, else then(t − W, T − W) with W = ⌊w·T⌋; closed form (1 − w) times that of `then`.
+
+    Sharpness-aware steps in the first iterations can hurt Vision Transformers; this leaves them out.
+
+    >>> from rst_tune.method import schedules
+    >>> schedules.warmup(0.5, schedules.constant(0.8)).values(4)
+    (0.0, 0.0, 0.8, 0.8)
+    """
+
+    family: ClassVar[str] = "warmup"
+    w: float
+    then: Schedule
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "w", share("w", self.w))
+        if self.w == 1.0:
+            raise InputError("w < 1 must hold, but got w = 1.0: nothing would be left for the schedule that follows")
+        if not isinstance(self.then, Schedule):
+            raise InputError(f"`then` must be a schedule, but got {self.then!r}: for example schedules.constant(0.5)")
+
+    def at(self, t: int, T: int) -> float:
+        """Return 0 in the warm-up, afterwards p of the schedule that follows."""
+        W = steps_in(self.w, T)
+        return 0.0 if t <= W else self.then.at(t - W, T - W)
+
+    def closed_form(self) -> float:
+        """Return (1 − w) times the closed form of `then`."""
+        return (1.0 - self.w) * self.then.closed_form()
+
+
+@FAMILIES.register("interpolate", "straight lines between knots (u, p); flat before the first and after the last")
+@dataclass(frozen=True)
+class Interpolate(Schedule):
+    """The polygon through the knots (u_i, p_i), u = t/T, flat outside them; closed form its integral over u.
+
+    >>> Interpolate(((0, 0), (0.5, 1), (1, 0)))(5, 10)
+    1.0
+    """
+
+    family: ClassVar[str] = "interpolate"
+    points: tuple[tuple[float, float], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "points", _knots(self.points))
+
+    def at(self, t: int, T: int) -> float:
+        """Return the height of the polygon at t/T."""
+        u = t / T
+        for (u0, p0), (u1, p1) in pairwise(self.points):
+            if u0 <= u <= u1:
+                return p0 + (p1 - p0) * (u - u0) / (u1 - u0)
+        return self.points[0][1] if u < self.points[0][0] else self.points[-1][1]
+
+    def closed_form(self) -> float:
+        """Return the area under the polygon."""
+        inside = sum((u1 - u0) * (p0 + p1) / 2.0 for (u0, p0), (u1, p1) in pairwise(self.points))
+        (first_u, first_p), (last_u, last_p) = self.points[0], self.points[-1]
+        return inside + first_u * first_p + (1.0 - last_u) * last_p
+
+
+def _knots(points: Iterable[Iterable[float]]) -> tuple[tuple[float, float], ...]:
+    knots = [tuple(point) for point in points]
+    if not knots or any(len(knot) != 2 for knot in knots):
+        raise InputError(f"points must be pairs (u, p), one or more, but got {knots!r}: for example [(0, 0), (1, 1)]")
+    checked = [(share("u", u), share(f"p of knot {i + 1}", p)) for i, (u, p) in enumerate(knots)]
+    if any(u0 >= u1 for (u0, _), (u1, _) in pairwise(checked)):
+        raise InputError(f"the u of the points must increase, but got {[u for u, _ in checked]}: sort them")
+    return tuple(checked)

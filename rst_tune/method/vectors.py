@@ -1,0 +1,89 @@
+"""A list of tensors as one long vector: its norm, inner products, and adding a multiple of another one.
+
+A scale is a host float where reading a number costs nothing (CPU) and a 0-dim tensor elsewhere, so that no step waits
+for the device.
+"""
+
+from collections.abc import Sequence
+from math import isfinite, nan
+
+import torch
+from torch import Tensor
+
+__all__ = ["Scale", "add_", "dot", "is_host", "norm", "overflowed", "ratio"]
+
+Scale = float | Tensor
+Vector = Sequence[Tensor]
+
+LOW_PRECISION = (torch.float16, torch.bfloat16)
+
+
+def is_host(vector: Vector) -> bool:
+    """Return whether the numbers of `vector` may be read without waiting for a device."""
+    return all(v.device.type == "cpu" for v in vector)
+
+
+def norm(vector: Vector) -> Scale:
+    """Return the Euclidean norm over all entries, accumulated in at least single precision."""
+    if not vector:
+        return 0.0
+    low = any(v.dtype in LOW_PRECISION for v in vector)
+    parts = torch._foreach_norm(vector, 2, dtype=torch.float32 if low else None)
+    total = torch.linalg.vector_norm(_together(parts))
+    return float(total) if is_host(vector) else total
+
+
+def dot(a: Vector, b: Vector) -> Scale:
+    """Return the inner product over all entries."""
+    if not a:
+        return 0.0
+    products = [
+        torch.dot(x.flatten().to(torch.float32), y.flatten().to(torch.float32)) for x, y in zip(a, b, strict=True)
+    ]
+    total = _together(products).sum()
+    return float(total) if is_host(a) else total
+
+
+def ratio(numerator: Scale, denominator: Scale) -> Scale:
+    """Return numerator / denominator; 0 where the denominator is 0 (no direction), NaN where it is not finite.
+
+    >>> ratio(1.0, 2.0), ratio(1.0, 0.0), ratio(1.0, float("inf"))
+    (0.5, 0.0, nan)
+    """
+    if isinstance(denominator, Tensor):
+        quotient = torch.where(torch.isfinite(denominator), numerator / denominator, torch.nan)
+        return torch.where(denominator == 0, 0.0, quotient)
+    if not isfinite(denominator):
+        return nan
+    return float(numerator / denominator) if denominator else 0.0
+
+
+def overflowed(scale: Scale) -> bool:
+    """Return whether a host number says that the gradient was not finite. On a device nobody waits to know."""
+    return not isinstance(scale, Tensor) and not isfinite(scale)
+
+
+def add_(vector: Vector, other: Vector, scale: Scale) -> None:
+    """Add scale · other to `vector` in place."""
+    if not vector or (isinstance(scale, float) and scale == 0.0):
+        return
+    if isinstance(scale, Tensor):
+        torch._foreach_add_(vector, _scaled(other, scale))
+    else:
+        torch._foreach_add_(vector, other, alpha=scale)
+
+
+def _scaled(vector: Vector, scale: Tensor) -> Vector:
+    if all(v.device == scale.device for v in vector):
+        return torch._foreach_mul(vector, scale)
+    return [v * scale.to(v.device) for v in vector]
+
+
+def _together(scalars: Vector) -> Tensor:
+    # A model spread over several devices or types has its parts brought to the first one.
+    first = scalars[0]
+    if all(s.device == first.device and s.dtype == first.dtype for s in scalars):
+        return torch.stack(list(scalars))
+    return torch.stack(
+        [s.to(first.device, torch.float64 if s.dtype == torch.float64 else first.dtype) for s in scalars]
+    )
