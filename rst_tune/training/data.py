@@ -1,0 +1,172 @@
+"""A data set as a run uses it: split, noised and measured once, then shared by every run and process."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rst_tune.errors import InputError
+from rst_tune.training.files import ImageFiles
+from rst_tune.training.seeds import numpy_generator
+from rst_tune.training.sources import Images, Raw, read_source
+from rst_tune.training.split import noisy_labels, stratified_choice
+from rst_tune.training.task import DataSpec
+
+__all__ = ["Dataset", "Part", "load_dataset"]
+
+MEASURED_FILES = 1000
+"""Normalization constants of a set of files come from this many of its training images."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images (uint8, NCHW, or files) and their labels (int64).
+
+    It is pickled as plain arrays, so a process that unpickles from shared memory copies nothing.
+    """
+
+    images: Tensor | ImageFiles
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        images = self.images.numpy() if isinstance(self.images, Tensor) else self.images
+        return _part, (images, self.labels.numpy())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Training, validation and test part with what a model must know of them."""
+
+    train: Part
+    validation: Part
+    test: Part
+    classes: int
+    shape: tuple[int, int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    noisy_labels: int
+    """How many training labels were replaced."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return sizes and constants as plain values, for the record."""
+        sizes = {"train": len(self.train), "validation": len(self.validation), "test": len(self.test)}
+        measured = {"shape": list(self.shape), "mean": list(self.mean), "std": list(self.std)}
+        return {**sizes, "classes": self.classes, "noisy_labels": self.noisy_labels, **measured}
+
+
+def load_dataset(spec: DataSpec) -> Dataset:
+    """Read, check, split and measure the data. Everything random in it comes from the seeds of `spec`.
+
+    >>> data = load_dataset(DataSpec(name="digits", validation=397, train_size=1000, label_noise=0.2))
+    >>> len(data.train), len(data.validation), len(data.test), data.noisy_labels
+    (1000, 397, 400, 200)
+    """
+    raw = read_source(spec)
+    classes = _checked_classes(raw, spec)
+    train, validation = _split(raw.train_labels, spec)
+    labels = raw.train_labels[train]
+    noisy = noisy_labels(labels, spec.label_noise, classes, spec.noise_seed, "label noise")
+    train_part = _part(_take(raw.train, train), noisy)
+    mean, std, shape = _measure(train_part.images)
+    return Dataset(
+        train=train_part,
+        validation=_part(_take(raw.train, validation), raw.train_labels[validation]),
+        test=_part(raw.test, raw.test_labels),
+        classes=classes,
+        shape=shape,
+        mean=mean,
+        std=std,
+        noisy_labels=int((noisy != labels).sum()),
+    )
+
+
+def _part(images: Images, labels: NDArray[np.int64]) -> Part:
+    return Part(images if isinstance(images, ImageFiles) else _tensor(images), _tensor(labels))
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    """Return a tensor on the same memory, which may be shared and read-only: no run ever writes to it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _take(images: Images, places: NDArray[np.int64]) -> Images:
+    return images.take(places.tolist()) if isinstance(images, ImageFiles) else images[places]
+
+
+def _checked_classes(raw: Raw, spec: DataSpec) -> int:
+    """Return the number of classes, after checking that images and labels fit each other."""
+    for images, labels, part in (
+        (raw.train, raw.train_labels, "training"),
+        (raw.test, raw.test_labels, "test"),
+    ):
+        if len(images) != len(labels) or len(labels) == 0:
+            raise InputError(
+                f"the {part} part of {spec.name} needs one label an image and at least one of each, "
+                f"got {len(images)} images and {len(labels)} labels"
+            )
+    classes = int(raw.train_labels.max()) + 1
+    for labels, part in ((raw.train_labels, "training"), (raw.test_labels, "test")):
+        if labels.min() < 0 or labels.max() >= classes:
+            raise InputError(
+                f"labels must be 0 to {classes - 1} (the largest in the training part), "
+                f"the {part} part of {spec.name} has {labels.min()} to {labels.max()}"
+            )
+    if classes < 2:
+        raise InputError(f"a classification needs at least 2 classes, {spec.name} has labels of one")
+    _check_same_shape(raw, spec)
+    return classes
+
+
+def _check_same_shape(raw: Raw, spec: DataSpec) -> None:
+    if isinstance(raw.train, ImageFiles) or isinstance(raw.test, ImageFiles):
+        return
+    if raw.train.shape[1:] != raw.test.shape[1:]:
+        raise InputError(
+            f"training and test images must have one shape, {spec.name} has {raw.train.shape[1:]} "
+            f"and {raw.test.shape[1:]}"
+        )
+
+
+def _split(labels: NDArray[np.int64], spec: DataSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the places of the training and of the validation images."""
+    total = len(labels)
+    held_out = round(spec.validation * total) if spec.validation < 1 else int(spec.validation)
+    if not 0 < held_out < total:
+        raise InputError(f"`validation` must leave images on both sides, {spec.validation} of {total} is {held_out}")
+    validation = stratified_choice(labels, held_out, spec.split_seed, "validation")
+    train = np.setdiff1d(np.arange(total), validation)
+    if spec.train_size is not None:
+        if spec.train_size > len(train):
+            raise InputError(
+                f"`train_size` must be at most the {len(train)} images that validation leaves, got {spec.train_size}"
+            )
+        train = train[stratified_choice(labels[train], spec.train_size, spec.split_seed, "train size")]
+    return train, validation
+
+
+def _measure(images: Tensor | ImageFiles) -> tuple[tuple[float, ...], tuple[float, ...], tuple[int, int, int]]:
+    """Return mean and standard deviation of each channel, in 0 to 1, and the shape of an image."""
+    if isinstance(images, ImageFiles):
+        places = numpy_generator("measured files").permutation(len(images))[:MEASURED_FILES]
+        images = torch.stack([images.picture(int(place)) for place in places])
+    channels, height, width = images.shape[1:]
+    mean, std = zip(*(_moments(images[:, channel]) for channel in range(channels)), strict=True)
+    return mean, std, (channels, height, width)
+
+
+def _moments(channel: Tensor) -> tuple[float, float]:
+    """Return mean and standard deviation from the counts of the 256 values: exact, and small in memory."""
+    counts = torch.bincount(channel.reshape(-1), minlength=256).double()
+    values, total = torch.arange(256, dtype=torch.double) / 255, counts.sum()
+    mean = (counts * values).sum() / total
+    variance = (counts * (values - mean) ** 2).sum() / total
+    return float(mean), float(variance.sqrt().clamp_min(1 / 255))

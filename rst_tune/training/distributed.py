@@ -1,0 +1,50 @@
+"""One run over several processes: who am I, and the sum over all of them. Alone, nothing changes."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+__all__ = ["barrier", "default_device", "rank", "sum_over_processes", "world_size", "wrap"]
+
+
+def _active() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def rank() -> int:
+    """Return the number of this process, 0 when it is alone."""
+    return dist.get_rank() if _active() else 0
+
+
+def world_size() -> int:
+    """Return how many processes share the run."""
+    return dist.get_world_size() if _active() else 1
+
+
+def sum_over_processes(values: Tensor) -> Tensor:
+    """Return the sum of `values` over the processes of the run."""
+    if world_size() > 1:
+        values = values.clone()
+        dist.all_reduce(values)
+    return values
+
+
+def barrier() -> None:
+    """Wait until every process of the run is here."""
+    if world_size() > 1:
+        dist.barrier()
+
+
+def default_device() -> torch.device:
+    """Return the CUDA device of this process if there is one, else the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", rank() % torch.cuda.device_count())
+
+
+def wrap(model: nn.Module, device: torch.device) -> nn.Module:
+    """Return the model as the processes of the run train it together; alone, the model itself."""
+    if world_size() == 1:
+        return model
+    return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)

@@ -1,0 +1,77 @@
+"""What a model is worth: loss and error on a part, and how sharp its minimum is."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rst_tune.training import metrics
+from rst_tune.training.batches import Batch
+from rst_tune.training.distributed import sum_over_processes
+
+__all__ = ["batch_loss", "evaluate", "measure_sharpness"]
+
+
+def batch_loss(outputs: Tensor, batch: Batch, *, label_smoothing: float = 0.0, reduction: str = "mean") -> Tensor:
+    """Return the cross-entropy in full precision; under mixup, of both labels by their weights."""
+    outputs = outputs.float()
+    loss = functional.cross_entropy(outputs, batch.labels, label_smoothing=label_smoothing, reduction=reduction)
+    if batch.partners is None or batch.weight is None:
+        return loss
+    other = functional.cross_entropy(outputs, batch.partners, label_smoothing=label_smoothing, reduction=reduction)
+    return batch.weight * loss + (1 - batch.weight) * other
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module, batches: Iterable[Batch], count: int, precision: AbstractContextManager[Any]
+) -> tuple[float, float]:
+    """Return the error in percent and the mean loss over `count` images, shared by all processes of the run."""
+    model.eval()
+    totals = torch.zeros(2, dtype=torch.float64, device=next(model.parameters()).device)
+    for batch in batches:
+        with precision:
+            outputs = model(batch.images)
+        totals[0] += (outputs.argmax(1) != batch.labels).sum()
+        totals[1] += batch_loss(outputs, batch, reduction="sum")
+    wrong, loss = (sum_over_processes(totals) / count).tolist()
+    return 100 * wrong, loss
+
+
+def measure_sharpness(model: nn.Module, loss: Callable[[], Tensor], rho: float) -> dict[str, float]:
+    """Return L(w + rho g/|g|) - L(w), |g| and L(w). The weights come back bit for bit.
+
+    `loss` computes L on a fixed sample in evaluation mode, so that no statistics move.
+    """
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    with torch.enable_grad():
+        here = loss()
+        gradients = torch.autograd.grad(here, weights, allow_unused=True)
+    present = [gradient for gradient in gradients if gradient is not None]
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in present]))
+    here = here.detach()
+    uphill = _loss_at(weights, gradients, rho / float(norm) if norm > 0 else 0.0, loss)
+    return {
+        metrics.SHARPNESS: float(uphill) - float(here),
+        metrics.GRADIENT_NORM: float(norm),
+        metrics.SAMPLE_LOSS: float(here),
+    }
+
+
+@torch.no_grad()
+def _loss_at(
+    weights: Sequence[Tensor], direction: Sequence[Tensor | None], length: float, loss: Callable[[], Tensor]
+) -> Tensor:
+    """Return the loss at weights + length * direction."""
+    originals = [weight.clone() for weight in weights]
+    try:
+        for weight, towards in zip(weights, direction, strict=True):
+            if towards is not None:
+                weight.add_(towards, alpha=length)
+        return loss()
+    finally:
+        for weight, original in zip(weights, originals, strict=True):
+            weight.copy_(original)

@@ -1,0 +1,300 @@
+"""One training run: an object that can be stepped, saved in the middle of an epoch, and continued bit for bit.
+
+A run depends on its task, method, seed and number of epochs alone. It never draws from the global random state
+and leaves it as it was, so a process may train many runs one after the other or in turns.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from rst_tune.errors import InputError
+from rst_tune.method import schedules
+from rst_tune.method.optimizer import RST, expected_extra_propagation
+from rst_tune.training import distributed, metrics
+from rst_tune.training.batches import Batch, Layout, make_batches
+from rst_tune.training.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from rst_tune.training.clock import make_clock
+from rst_tune.training.data import Dataset, Part, load_dataset
+from rst_tune.training.evaluation import batch_loss, evaluate, measure_sharpness
+from rst_tune.training.optimization import autocast, learning_rate, make_base_optimizer, make_model
+from rst_tune.training.seeds import derive, lend_random_state, seed_device
+from rst_tune.training.task import Method, Task
+
+__all__ = ["Progress", "Run"]
+
+Status = Literal["running", "complete", "diverged"]
+SHARPNESS_IMAGES = 512
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is; `metrics` are those of the epoch that just ended, else None."""
+
+    step: int
+    total_steps: int
+    metrics: dict[str, float] | None = None
+
+
+class Run:
+    """One training of `task` with `method`.
+
+    >>> task = Task.model_validate({"recipe": {"base": "digits", "epochs": 2}})
+    >>> run = Run(task, Method(schedule={"family": "constant", "p": 0.5}, gamma_gnr=2), seed=0)
+    >>> while not run.finished:
+    ...     measured = run.epoch()
+    >>> run.status, run.epoch_index, sorted(measured) == sorted(metrics.EPOCH_METRICS)
+    ('complete', 2, True)
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        method: Method,
+        *,
+        seed: int = 0,
+        epochs: int | None = None,
+        device: str | torch.device | None = None,
+        data: Dataset | None = None,
+    ) -> None:
+        self.task, self.method, self.seed = task, method, seed
+        self.total_epochs = task.recipe.epochs if epochs is None else epochs
+        if self.total_epochs < 1:
+            raise InputError(f"`epochs` must be at least 1, got {epochs}")
+        self.device = distributed.default_device() if device is None else torch.device(device)
+        self.data = load_dataset(task.data) if data is None else data
+        self.rho = task.recipe.rho if method.rho is None else method.rho
+        self.status: Status = "running"
+        self.epoch_index = 0
+        self.history: dict[str, list[float]] = {}
+        self._build()
+
+    def _build(self) -> None:
+        recipe = self.task.recipe
+        self._rank, self._world = distributed.rank(), distributed.world_size()
+        layout = Layout(device=self.device, channels_last=recipe.channels_last, rank=self._rank, world=self._world)
+        self._batches = make_batches(self.task, self.data, layout, self.seed)
+        self.model = make_model(self.task, self.data, self.device, seed=self.seed)
+        self._network = distributed.wrap(self.model, self.device)
+        self._autocast = autocast(recipe, self.device)
+        self._clock = make_clock(self.device)
+        self._build_optimizer()
+        self._step_in_epoch = 0
+        self._stream: Iterator[Batch] | None = None
+        self._loss_sum = torch.zeros((), device=self.device)
+
+    def _build_optimizer(self) -> None:
+        recipe, method = self.task.recipe, self.method
+        schedule = schedules.from_dict(method.schedule)
+        self._warmup_steps = round(recipe.warmup_epochs / recipe.epochs * self.total_steps)
+        mean = expected_extra_propagation(schedule, self.total_steps, method.rule, method.rule_options)
+        # Without a radius or without a share in the mix no second pass is taken.
+        self.extra_propagation = mean if self.rho > 0 and method.gamma_gnr > 0 else 0.0
+        self.optimizer = RST(
+            make_base_optimizer(recipe, self.model),
+            self._network,
+            schedule=schedule,
+            total_steps=self.total_steps,
+            rho=self.rho,
+            gamma_gnr=method.gamma_gnr,
+            rule=method.rule,
+            rule_options=method.rule_options,
+            seed=self.seed,
+            clip=recipe.clip,
+            eps=recipe.eps,
+            timer=self._clock.mark,
+        )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches of an epoch; what does not fill a batch is left out, other images every epoch."""
+        return len(self.data.train) // self.task.recipe.batch_size
+
+    @property
+    def total_steps(self) -> int:
+        """The horizon T of the schedule and of the learning rate."""
+        return self.total_epochs * self.steps_per_epoch
+
+    @property
+    def step_index(self) -> int:
+        """Steps done since the start."""
+        return self.epoch_index * self.steps_per_epoch + self._step_in_epoch
+
+    @property
+    def finished(self) -> bool:
+        """True once the run is complete or diverged."""
+        return self.status != "running"
+
+    @property
+    def pairs(self) -> float:
+        """Forward-backward passes done since the start, also by a run that diverged."""
+        return self.optimizer.pairs
+
+    @property
+    def last_metrics(self) -> dict[str, float]:
+        """The metrics of the last good epoch; empty if there is none."""
+        return {name: values[-1] for name, values in self.history.items()}
+
+    def steps(self, count: int) -> int:
+        """Train up to `count` steps within the current epoch and return how many were done."""
+        self._check_running()
+        todo = min(count, self.steps_per_epoch - self._step_in_epoch)
+        if self._stream is None:
+            self._stream = self._batches.epoch(self.epoch_index, self._step_in_epoch)
+        self._network.train()
+        with lend_random_state(self.device):
+            self._clock.start()
+            for _ in range(todo):
+                self._train_on(next(self._stream))
+        return todo
+
+    def _train_on(self, batch: Batch) -> None:
+        recipe = self.task.recipe
+        t = self.step_index + 1
+        rate = learning_rate(t, self.total_steps, peak=recipe.lr, warmup_steps=self._warmup_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        # Dropout masks are a function of (seed, t), like the order of the images and the coin.
+        seed_device(derive(self.seed, "masks", self._rank, t), self.device)
+        self._clock.mark("data")
+        # The loss stays on the device: reading it here would wait for the device at every step.
+        self._loss_sum += self.optimizer.step(
+            lambda: self._training_loss(batch),
+            per_sample=lambda which: self._training_loss(batch.take(which), reduction="none"),
+        )
+        self._step_in_epoch += 1
+
+    def _training_loss(self, batch: Batch, reduction: str = "mean") -> Tensor:
+        with self._autocast:
+            outputs = self._network(batch.images)
+        smoothing = self.task.recipe.label_smoothing
+        return batch_loss(outputs, batch, label_smoothing=smoothing, reduction=reduction)
+
+    def epoch(self) -> dict[str, float]:
+        """Train to the end of the current epoch, evaluate, and return its metrics.
+
+        A loss that is not finite ends the run as `diverged`; then the metrics of the last good epoch come back.
+        """
+        self.steps(self.steps_per_epoch)
+        totals = distributed.sum_over_processes(self._loss_sum.double())
+        train_loss = float(totals) / (self.steps_per_epoch * self._world)
+        error, loss = self._evaluate(self.data.validation)
+        self._clock.mark("evaluation")
+        if not all(map(math.isfinite, (train_loss, loss))):
+            self.status = "diverged"
+            return self.last_metrics
+        self._close_epoch(train_loss, error, loss)
+        return self.last_metrics
+
+    def _close_epoch(self, train_loss: float, error: float, loss: float) -> None:
+        """Write the epoch into the history and make ready for the next one."""
+        self.epoch_index, self._step_in_epoch, self._stream = self.epoch_index + 1, 0, None
+        measured = {
+            metrics.TRAIN_LOSS: train_loss,
+            metrics.VALIDATION_ERROR: error,
+            metrics.VALIDATION_LOSS: loss,
+            metrics.EXTRA_PROPAGATION: self.extra_propagation,
+            metrics.REALIZED_EXTRA_PROPAGATION: self.pairs / self.step_index - 1,
+            metrics.PAIRS: self.pairs,
+            **self._clock.close_epoch(self.steps_per_epoch * self.task.recipe.batch_size),
+        }
+        for name, value in measured.items():
+            self.history.setdefault(name, []).append(value)
+        self._loss_sum.zero_()
+        if self.epoch_index == self.total_epochs:
+            self.status = "complete"
+
+    def progress(self, every: int = 10) -> Iterator[Progress]:
+        """Train to the end, yielding every few steps and at the end of every epoch."""
+        while not self.finished:
+            while self.steps(every):
+                yield Progress(self.step_index, self.total_steps)
+            yield Progress(self.step_index, self.total_steps, self.epoch())
+
+    def _evaluate(self, part: Part) -> tuple[float, float]:
+        return evaluate(self.model, self._batches.evaluation(part), len(part), self._autocast)
+
+    def test(self) -> dict[str, float]:
+        """Return error and loss on the test part. Nothing else reads it."""
+        error, loss = self._evaluate(self.data.test)
+        return {metrics.TEST_ERROR: error, metrics.TEST_LOSS: loss}
+
+    def sharpness(self) -> dict[str, float]:
+        """Return the loss rise at radius rho and the gradient norm, on a fixed sample of the training images."""
+        self.model.eval()
+        sample = self._batches.sample(SHARPNESS_IMAGES)
+        return measure_sharpness(self.model, lambda: batch_loss(self.model(sample.images), sample), self.rho)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint, whole or not at all. Of several processes the first one writes."""
+        state = self._state()
+        if self._rank == 0:
+            write_checkpoint(state, path)
+        distributed.barrier()
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Continue from a checkpoint of the same task, method, seed and number of epochs."""
+        state = read_checkpoint(path)
+        if state.get("identity") != self.identity:
+            raise CheckpointError(f"the checkpoint {path} belongs to another run: {state.get('identity')}")
+        try:
+            self._load_state(state)
+        except (KeyError, RuntimeError, ValueError, TypeError) as error:
+            raise CheckpointError(f"the checkpoint {path} does not fit this run: {error}") from error
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, device: str | torch.device | None = None, data: Dataset | None = None
+    ) -> Self:
+        """Return the run of a checkpoint, rebuilt from it alone."""
+        try:
+            identity = json.loads(read_checkpoint(path)["identity"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"the checkpoint {path} does not say which run it is of") from error
+        task, method = Task.model_validate(identity["task"]), Method.model_validate(identity["method"])
+        run = cls(task, method, seed=identity["seed"], epochs=identity["epochs"], device=device, data=data)
+        run.restore(path)
+        return run
+
+    @property
+    def identity(self) -> str:
+        """Everything the run depends on, as JSON."""
+        parts = {
+            "task": self.task.model_dump(mode="json"),
+            "method": self.method.model_dump(mode="json"),
+            "seed": self.seed,
+            "epochs": self.total_epochs,
+        }
+        return json.dumps(parts, sort_keys=True)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "identity": self.identity,
+            "status": self.status,
+            "epoch_index": self.epoch_index,
+            "step_in_epoch": self._step_in_epoch,
+            "history": self.history,
+            "loss_sum": self._loss_sum,
+            "seconds": self._clock.read(),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def _load_state(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.status, self.history = state["status"], state["history"]
+        self.epoch_index, self._step_in_epoch = state["epoch_index"], state["step_in_epoch"]
+        self._loss_sum = state["loss_sum"].to(self.device)
+        self._clock.load(state["seconds"])
+        self._stream = None
+
+    def _check_running(self) -> None:
+        if self.finished:
+            raise InputError(f"a run that is {self.status} cannot be trained further: start a new one")

@@ -1,0 +1,54 @@
+"""From a recipe to a model on its device, an optimizer, a learning rate and a precision."""
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from rst_tune.training.data import Dataset
+from rst_tune.training.models import build_model
+from rst_tune.training.seeds import derive
+from rst_tune.training.task import Recipe, Task
+
+__all__ = ["autocast", "learning_rate", "make_base_optimizer", "make_model"]
+
+
+def learning_rate(t: int, total_steps: int, *, peak: float, warmup_steps: int = 0) -> float:
+    """Return the rate of step t = 1 ... T: linear up to `peak`, then half a cosine that reaches 0 after the last step.
+
+    >>> [learning_rate(t, 4, peak=1.0) for t in (1, 3)], learning_rate(1, 8, peak=1.0, warmup_steps=4)
+    ([1.0, 0.5], 0.25)
+    """
+    if t <= warmup_steps:
+        return peak * t / warmup_steps
+    done = (t - 1 - warmup_steps) / (total_steps - warmup_steps)
+    return peak * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def make_model(task: Task, data: Dataset, device: torch.device, *, seed: int) -> nn.Module:
+    """Return the model of the task with weights drawn from `seed`, in its memory format, compiled if asked for."""
+    recipe, spec = task.recipe, task.model
+    model = build_model(spec.name, data.classes, data.shape, spec.options, seed=derive(seed, "weights")).to(device)
+    if recipe.channels_last:
+        model.to(memory_format=torch.channels_last)
+    if recipe.compile:
+        model.compile(backend=recipe.compile if isinstance(recipe.compile, str) else "inductor")
+    return model
+
+
+def make_base_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
+    """Return the optimizer that steps with the gradient RST hands it."""
+    common: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(model.parameters(), momentum=recipe.momentum, **common)
+    if recipe.optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), decoupled_weight_decay=recipe.decoupled_weight_decay, **common)
+    return torch.optim.AdamW(model.parameters(), **common)
+
+
+def autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
+    """Return the precision of the forward pass; it can be entered again and again."""
+    bf16 = recipe.precision == "bf16" or (recipe.precision == "auto" and device.type == "cuda")
+    return torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()

@@ -1,0 +1,46 @@
+"""Stratified, seeded choices of images, and label noise. Pure functions of labels and seeds."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rst_tune.errors import InputError
+from rst_tune.training.seeds import numpy_generator
+
+__all__ = ["noisy_labels", "quotas", "stratified_choice"]
+
+Indices = NDArray[np.int64]
+
+
+def quotas(class_counts: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return how many of each class make `count` in proportion; the largest remainders get what is left over.
+
+    >>> quotas(np.array([50, 30, 20]), 7).tolist()
+    [4, 2, 1]
+    """
+    exact = class_counts * (count / class_counts.sum())
+    whole: NDArray[np.int64] = np.floor(exact).astype(np.int64)
+    left_over = count - int(whole.sum())
+    whole[np.argsort(whole - exact, kind="stable")[:left_over]] += 1
+    return whole
+
+
+def stratified_choice(labels: Indices, count: int, *seed: object) -> Indices:
+    """Return the sorted places of `count` images, each class in proportion, drawn from `seed`."""
+    if not 0 < count <= len(labels):
+        raise InputError(f"between 1 and {len(labels)} images can be taken, got {count}")
+    classes, class_counts = np.unique(labels, return_counts=True)
+    generator = numpy_generator(*seed)
+    chosen = [
+        generator.permutation(np.flatnonzero(labels == each))[:quota]
+        for each, quota in zip(classes, quotas(class_counts, count), strict=True)
+    ]
+    return np.sort(np.concatenate(chosen))
+
+
+def noisy_labels(labels: Indices, share: float, classes: int, *seed: object) -> Indices:
+    """Return a copy in which a `share` of the labels, to the nearest whole, is another class, any with equal chance."""
+    generator = numpy_generator(*seed)
+    places = generator.permutation(len(labels))[: round(share * len(labels))]
+    noisy = labels.copy()
+    noisy[places] = (labels[places] + generator.integers(1, classes, len(places))) % classes
+    return noisy
