@@ -84,7 +84,7 @@ def check_per_sample(rule: Rule, parts: int, per_sample: Sequence[Any] | None) -
     if per_sample is None or len(per_sample) != parts:
         got = "none" if per_sample is None else len(per_sample)
         raise InputError(
-            f"rule {rule.name!r} with these options looks at single samples and needs {parts} per_sample, but got {got}: "
+            f"rule {rule.name!r} looks at single samples and needs {parts} per_sample, but got {got}: "
             "call step(closure, per_sample=losses), where losses(None) returns the loss of each sample and "
             "losses(indices) that of some"
         )

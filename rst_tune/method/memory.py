@@ -43,7 +43,7 @@ class Buffers:
     """Keeps every buffer of a model over the second pass.
 
     BN statistics, their batch counter and those of any custom or nested layer are buffers; a layer may write into them
-    or put new tensors in their place, and both are undone. No layer is switched off, so nothing can be left switched off.
+    or put new tensors in their place, and both are undone. No layer is switched off, so none can stay off.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -65,11 +65,12 @@ class Buffers:
 
 
 class Streams:
-    """The states of the random generators that a forward pass may draw from: the CPU's and those of the used devices."""
+    """The states of the random generators that a forward pass draws from: the CPU's and those of the devices."""
 
     def __init__(self, devices: Iterable[torch.device]) -> None:
+        self.devices = list(devices)
         self._cpu = torch.get_rng_state()
-        self._cuda = {device: torch.cuda.get_rng_state(device) for device in devices if device.type == "cuda"}
+        self._cuda = {device: torch.cuda.get_rng_state(device) for device in self.devices if device.type == "cuda"}
 
     def restore(self) -> None:
         """Set the generators back to these states."""

@@ -21,10 +21,10 @@ from rst_tune.method.checks import (
     watched,
 )
 from rst_tune.method.coin import toss
-from rst_tune.method.memory import Buffers, Streams, Weights
+from rst_tune.method.memory import Streams
 from rst_tune.method.passes import as_list, propagate, ranks_agree
 from rst_tune.method.schedules import Schedule
-from rst_tune.method.vectors import overflowed
+from rst_tune.method.second_pass import SecondPass
 
 __all__ = ["RST", "expected_extra_propagation"]
 
@@ -33,8 +33,8 @@ class RST(Optimizer):
     """Randomized sharpness-aware training: each iteration tosses a coin between the base optimizer and an ascent rule.
 
     g_t = g1 when X_t = 0, else g1 + gamma_gnr · (g_rule − g1), with X_t ~ Bernoulli(p(t)) (Algorithm 1 of the paper,
-    and its G-RST extension); the base optimizer then steps with g_t from w. gamma_gnr = 1 is RST, p = 1 the rule itself.
-    rho = 0 or gamma_gnr = 0 leave the base optimizer, and no second pass is taken.
+    and its G-RST extension); the base optimizer then steps with g_t from w. gamma_gnr = 1 is RST; p = 1 the rule
+    itself; rho = 0 or gamma_gnr = 0 the base optimizer, without any second pass.
 
     Args:
         base: any torch optimizer. Its param_groups and state are used in place; there is no second copy.
@@ -93,14 +93,14 @@ class RST(Optimizer):
         self.t, self.pairs, self.ascents = 0, 0.0, 0
         self._p = schedule.values(total_steps)
         self._timer = timer
-        self._weights = Weights()
+        self._second = SecondPass(self.rule, model, self.gamma_gnr, scaler)
         self._names = {id(p): name for name, p in model.named_parameters()}
         self._closure_checked = False
         ranks_agree(model, self.settings())
 
     # The groups and the state are those of the base optimizer: what a scheduler changes is what the step uses.
     @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+    def param_groups(self) -> list[dict[str, Any]]:
         """The param groups of the base optimizer."""
         return self.base.param_groups
 
@@ -108,7 +108,7 @@ class RST(Optimizer):
     def param_groups(self, value: object) -> None: ...
 
     @property
-    def state(self) -> Any:  # type: ignore[override]
+    def state(self) -> Any:
         """The state of the base optimizer."""
         return self.base.state
 
@@ -179,11 +179,11 @@ class RST(Optimizer):
             first = [recorded(losses, each) for losses in per_sample or ()]
         losses = self._first_pass(first, synced=not self.local_eps)
         moment = self._moment(t, closures, per_sample, each)
-        self.pairs += self.rule.prepare(moment)
         if self.rule.second_pass_due():
-            self._second_pass(moment, streams)
+            self.pairs += self._second.run(moment, streams)
+            self._mark("pass2")
         else:
-            self._mix(moment.params, moment.g1, None)
+            self._second.mix(moment, moment.g1, None)
         self.rule.ended()
         self.ascents += 1
         return losses
@@ -213,58 +213,6 @@ class RST(Optimizer):
             per_sample=per_sample,
             losses=losses,
         )
-
-    def _second_pass(self, moment: Moment, streams: Streams) -> None:
-        perturbation = self.rule.perturbation(moment)
-        after, buffers = Streams(self._devices()), Buffers(self.model)
-        overflow = overflowed(perturbation.scale)
-        self._weights.save(moment.params)
-        try:
-            if not overflow:
-                perturbation.apply()
-            del perturbation
-            g1 = self._set_aside(moment, overflow)
-            # Casts of the weights that an outer autocast has kept are of the wrong weights now, and again at the end.
-            torch.clear_autocast_cache()
-            streams.restore()
-            closures, pairs = self.rule.second_closures(moment)
-            streams.restore()
-            factor = self.gamma_gnr if self.rule.linear else 1.0
-            propagate(closures, self.model, scaler=self.scaler, factor=factor)
-        finally:
-            self._weights.restore()
-            buffers.restore()
-            after.restore()
-            torch.clear_autocast_cache()
-        self.pairs += pairs
-        if not self.rule.linear:
-            self._mix(moment.params, g1, [_gradient_of(p) for p in moment.params])
-        self._mark("pass2")
-
-    @torch.no_grad()
-    def _set_aside(self, moment: Moment, overflow: bool) -> list[Tensor]:
-        """Leave in `.grad` what the second pass adds to: (1 − gamma)·g1 where g_rule is g2, otherwise nothing."""
-        g1, moment.g1, moment.up = moment.g1, [], []
-        if self.rule.linear and overflow:
-            return []  # g1 stays as it is, so that a gradient scaler finds its inf after the second pass as well
-        if self.rule.linear and self.gamma_gnr != 1.0:
-            torch._foreach_mul_(g1, 1.0 - self.gamma_gnr)
-            return []
-        for p in moment.params:
-            p.grad = None
-        if self.rule.linear:
-            return []
-        # Under DDP a gradient may be a view of a bucket that the second pass is going to write into.
-        return [g.clone() for g in g1] if getattr(self.model, "gradient_as_bucket_view", False) else g1
-
-    @torch.no_grad()
-    def _mix(self, params: list[Tensor], g1: list[Tensor], g2: list[Tensor] | None) -> None:
-        """Set `.grad` to g1 + gamma·(g_rule − g1)."""
-        g = self.rule.gradient(g1, g2)
-        if self.gamma_gnr != 1.0:
-            g = list(torch._foreach_lerp(g1, g, self.gamma_gnr))
-        for p, gradient in zip(params, g, strict=True):
-            p.grad = gradient
 
     @torch.no_grad()
     def _with_decay(self, params: list[Tensor], g1: list[Tensor]) -> list[Tensor]:
@@ -342,7 +290,3 @@ def expected_extra_propagation(
     0.5
     """
     return schedule.extra_propagation(T) * ascent.build(rule, rule_options).expected_pairs
-
-
-def _gradient_of(param: Tensor) -> Tensor:
-    return torch.zeros_like(param) if param.grad is None else param.grad

@@ -4,7 +4,6 @@ A scale is a host float where reading a number costs nothing (CPU) and a 0-dim t
 for the device.
 """
 
-from collections.abc import Sequence
 from math import isfinite, nan
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 __all__ = ["Scale", "add_", "dot", "is_host", "norm", "overflowed", "ratio"]
 
 Scale = float | Tensor
-Vector = Sequence[Tensor]
+Vector = list[Tensor]
 
 LOW_PRECISION = (torch.float16, torch.bfloat16)
 
@@ -28,7 +27,7 @@ def norm(vector: Vector) -> Scale:
     if not vector:
         return 0.0
     low = any(v.dtype in LOW_PRECISION for v in vector)
-    parts = torch._foreach_norm(vector, 2, dtype=torch.float32 if low else None)
+    parts = list(torch._foreach_norm(vector, 2, dtype=torch.float32 if low else None))
     total = torch.linalg.vector_norm(_together(parts))
     return float(total) if is_host(vector) else total
 
@@ -37,9 +36,7 @@ def dot(a: Vector, b: Vector) -> Scale:
     """Return the inner product over all entries."""
     if not a:
         return 0.0
-    products = [
-        torch.dot(x.flatten().to(torch.float32), y.flatten().to(torch.float32)) for x, y in zip(a, b, strict=True)
-    ]
+    products = [torch.dot(_wide(x), _wide(y)) for x, y in zip(a, b, strict=True)]
     total = _together(products).sum()
     return float(total) if is_host(a) else total
 
@@ -75,15 +72,18 @@ def add_(vector: Vector, other: Vector, scale: Scale) -> None:
 
 def _scaled(vector: Vector, scale: Tensor) -> Vector:
     if all(v.device == scale.device for v in vector):
-        return torch._foreach_mul(vector, scale)
+        return list(torch._foreach_mul(vector, scale))
     return [v * scale.to(v.device) for v in vector]
 
 
+def _wide(x: Tensor) -> Tensor:
+    flat = x.detach().flatten()
+    return flat.float() if flat.dtype in LOW_PRECISION else flat
+
+
 def _together(scalars: Vector) -> Tensor:
-    # A model spread over several devices or types has its parts brought to the first one.
+    # A model spread over several devices or types has its parts brought together in the first place.
     first = scalars[0]
     if all(s.device == first.device and s.dtype == first.dtype for s in scalars):
-        return torch.stack(list(scalars))
-    return torch.stack(
-        [s.to(first.device, torch.float64 if s.dtype == torch.float64 else first.dtype) for s in scalars]
-    )
+        return torch.stack(scalars)
+    return torch.stack([s.to(first.device, torch.float64) for s in scalars])

@@ -101,7 +101,7 @@ class Rule:
         """Return the losses of the second pass and the pairs it takes. Called at w + eps."""
         return moment.closures, 1.0
 
-    def gradient(self, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:
+    def gradient(self, moment: Moment, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:
         """Return g_rule of a rule that is not linear; g2 is None when no second pass was due."""
         raise NotImplementedError
 

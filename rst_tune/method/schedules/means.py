@@ -158,7 +158,7 @@ def _sine(room_above: float, room_below: float, t: int, T: int) -> float:
     return min(room_above / above, room_below / below) * (sin(pi * (2 * t - 1) / (2 * T)) - mean)
 
 
-DESCRIPTIONS = {
+DESCRIPTIONS: dict[type[Around], str] = {
     StepUp: "low, then high: the ascents come last",
     StepDown: "high, then low: the ascents come first",
     RampUp: "a line that rises through c",

@@ -1,0 +1,44 @@
+"""ASAM: the neighbourhood scales with the weights, so that rescaling layers changes nothing."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from rst_tune.errors import InputError
+from rst_tune.method.ascent.rule import Moment, Perturbation, Rule
+from rst_tune.method.vectors import norm, ratio
+
+__all__ = ["ASAM"]
+
+
+@dataclass(kw_only=True)
+class ASAM(Rule):
+    """eps = rho · T²g1 / ‖T g1‖ with T = diag(|w| + eta) on weights and the identity elsewhere; g_rule = g2.
+
+    Weights are the parameters whose name has "weight" in it. Kwon, Kim, Park and Choi, ICML 2021 (rho = 0.5 there).
+
+    Args:
+        eta: keeps T away from zero.
+    """
+
+    name: ClassVar[str] = "asam"
+    eta: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not self.eta >= 0.0:
+            raise InputError(f"eta >= 0 must hold for rule 'asam', but got eta = {self.eta!r}: it is added to |w|")
+
+    @torch.no_grad()
+    def perturbation(self, moment: Moment) -> Perturbation:
+        """Return rho · T²g1 / ‖T g1‖."""
+        places = [i for i, p in enumerate(moment.params) if "weight" in moment.names.get(id(p), "")]
+        once, twice = list(moment.up), list(moment.up)
+        if places:
+            scales = torch._foreach_abs([moment.params[i] for i in places])
+            torch._foreach_add_(scales, self.eta)
+            scaled = torch._foreach_mul([moment.up[i] for i in places], scales)
+            scaled_again = torch._foreach_mul(scaled, scales)
+            for i, first, second in zip(places, scaled, scaled_again, strict=True):
+                once[i], twice[i] = first, second
+        return Perturbation(moment.params, twice, ratio(moment.rho, norm(once)))

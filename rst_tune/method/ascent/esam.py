@@ -1,0 +1,73 @@
+"""ESAM: perturb a random part of the tensors, and take the second pass on the samples that it made worse."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rst_tune.method.ascent.rule import PAIRS_OF_A_FORWARD, Closure, Moment, PerSample, Perturbation, Rule, in_unit
+from rst_tune.method.coin import uniform
+from rst_tune.method.vectors import norm, ratio
+
+__all__ = ["ESAM"]
+
+
+@dataclass(kw_only=True)
+class ESAM(Rule):
+    """Weight part: each tensor is chosen with probability beta, and eps = (rho/beta)·g1/‖g1‖ on the chosen ones.
+
+    Data part: a forward pass at w + eps, then the second pass on the share gamma of the samples whose loss rose most.
+    It needs step(closure, per_sample=…); gamma = 1 leaves it out. ‖g1‖ is over all tensors, so eps has SAM's mean.
+    A forward pass counts as a third of a pair, the second pass as the share of samples it has.
+    Du et al., ICLR 2022.
+
+    Args:
+        beta: the probability of a tensor.
+        gamma: the share of samples.
+    """
+
+    name: ClassVar[str] = "esam"
+    beta: float = 0.6
+    gamma: float = 0.5
+
+    def __post_init__(self) -> None:
+        in_unit("esam", "beta", self.beta)
+        in_unit("esam", "gamma", self.gamma)
+
+    @property
+    def expected_pairs(self) -> float:
+        """Return 1/3 + gamma, or 1 without the data part."""
+        return PAIRS_OF_A_FORWARD + self.gamma if self.losses_due() else 1.0
+
+    def losses_due(self) -> bool:
+        """Return whether there is a data part."""
+        return self.gamma < 1.0
+
+    def perturbation(self, moment: Moment) -> Perturbation:
+        """Return (rho/beta)·g1/‖g1‖ on the tensors that a coin of (seed, t, index) chooses."""
+        chosen = [k for k, index in enumerate(moment.indices) if uniform(moment.seed, moment.t, index) < self.beta]
+        params, vectors = [moment.params[k] for k in chosen], [moment.up[k] for k in chosen]
+        return Perturbation(params, vectors, ratio(moment.rho / self.beta, norm(moment.up)))
+
+    def second_closures(self, moment: Moment) -> tuple[Sequence[Closure], float]:
+        """Return the mean loss of the samples whose loss rose most, and the pairs of choosing and using them."""
+        if not self.losses_due():
+            return super().second_closures(moment)
+        parts = list(zip(moment.per_sample or (), moment.losses, strict=True))
+        chosen = [self._worst(losses, before) for losses, before in parts]
+        share = sum(len(indices) for indices in chosen) / sum(len(before) for _, before in parts)
+        closures = [partial(_mean_of, losses, indices) for (losses, _), indices in zip(parts, chosen, strict=True)]
+        return closures, PAIRS_OF_A_FORWARD + share
+
+    @torch.no_grad()
+    def _worst(self, losses: PerSample, before: Tensor) -> Tensor:
+        rise = losses(None) - before
+        return rise.topk(ceil(self.gamma * len(rise))).indices.sort().values
+
+
+def _mean_of(losses: PerSample, indices: Tensor) -> Tensor:
+    return losses(indices).mean()

@@ -1,0 +1,95 @@
+"""LookSAM: take the second pass every k-th time and reuse the part of it that is orthogonal to g1 in between."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from rst_tune.errors import InputError
+from rst_tune.method.ascent.rule import Moment, Rule
+from rst_tune.method.vectors import Scale, add_, dot, norm, overflowed, ratio
+
+__all__ = ["LookSAM"]
+
+
+@dataclass(kw_only=True)
+class LookSAM(Rule):
+    """Every k-th sharpness-aware iteration g_rule = g2, and g_v = g2 − (⟨g1, g2⟩/‖g1‖²)·g1 is kept.
+
+    In between g_rule = g1 + alpha·(‖g1‖/‖g_v‖)·g_v, without a second pass. Only iterations with X_t = 1 are counted.
+    Liu, Mai, Cheng, Chen, Hsieh and You, CVPR 2022.
+
+    Args:
+        k: how many sharpness-aware iterations share one second pass.
+        alpha: the weight of the kept part.
+    """
+
+    name: ClassVar[str] = "looksam"
+    linear: ClassVar[bool] = False
+    k: int = 5
+    alpha: float = 0.7
+    _count: int = field(default=0, init=False)
+    # g_v / ‖g_v‖ by the index of the parameter: only the direction is used, so no loss scale has to be taken out.
+    _direction: dict[int, Tensor] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
+            raise InputError(f"k >= 1 must hold for rule 'looksam', but got k = {self.k!r}: 1 is SAM")
+        if not self.alpha >= 0.0:
+            raise InputError(f"alpha >= 0 must hold for rule 'looksam', but got alpha = {self.alpha!r}")
+
+    @property
+    def expected_pairs(self) -> float:
+        """Return 1/k."""
+        return 1.0 / self.k
+
+    def second_pass_due(self) -> bool:
+        """Return whether this is a k-th sharpness-aware iteration."""
+        return self._count % self.k == 0
+
+    def gradient(self, moment: Moment, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:
+        """Return g2, or g1 with the kept direction added."""
+        if g2 is not None:
+            self._keep(moment, g1, g2)
+            return g2
+        g = [gradient.clone() for gradient in g1]
+        known = [place for place, index in enumerate(moment.indices) if index in self._direction]
+        kept = [self._direction[moment.indices[place]].to(g[place].device) for place in known]
+        length = norm(g1)
+        if not overflowed(length):
+            add_([g[place] for place in known], kept, self.alpha * length)
+        return g
+
+    def _keep(self, moment: Moment, g1: list[Tensor], g2: list[Tensor]) -> None:
+        along = ratio(dot(g1, g2), dot(g1, g1))
+        if overflowed(along):
+            return
+        g_v = [g.clone() for g in g2]
+        add_(g_v, g1, -along)
+        length = norm(g_v)
+        if not overflowed(length):
+            units = zip(moment.indices, _unit(g_v, length), strict=True)
+            self._direction = {index: self._finite(index, unit) for index, unit in units}
+
+    def _finite(self, index: int, unit: Tensor) -> Tensor:
+        if unit.device.type == "cpu":
+            return unit
+        # On a device nobody waits to see an overflow, so the new or the old direction is chosen there.
+        return torch.where(torch.isfinite(unit), unit, self._direction.get(index, torch.zeros_like(unit)))
+
+    def ended(self) -> None:
+        """Count one sharpness-aware iteration."""
+        self._count += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the count and the kept direction."""
+        return {"count": self._count, "direction": dict(self._direction)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up the count and the kept direction."""
+        self._count, self._direction = int(state["count"]), dict(state["direction"])
+
+
+def _unit(vector: list[Tensor], length: Scale) -> list[Tensor]:
+    return list(torch._foreach_mul(vector, ratio(1.0, length)))

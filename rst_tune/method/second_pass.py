@@ -1,0 +1,83 @@
+"""The second pass, at w + eps: what it must leave as it was, and the mix of both gradients."""
+
+import torch
+from torch import Tensor, nn
+
+from rst_tune.method.ascent.rule import Moment, Rule
+from rst_tune.method.memory import Buffers, Streams, Weights
+from rst_tune.method.passes import propagate
+from rst_tune.method.vectors import overflowed
+
+__all__ = ["SecondPass"]
+
+
+class SecondPass:
+    """Turns the g1 in `.grad` into g1 + gamma·(g_rule − g1).
+
+    Where g_rule is g2 itself, autograd forms the mix: `.grad` is scaled by 1 − gamma, and the second pass adds the
+    gradient of gamma·L. So g1 is never unscaled and, under DDP, exchanged once, together with g2. A rule that projects
+    needs both gradients, and they are kept apart.
+    """
+
+    def __init__(self, rule: Rule, model: nn.Module, gamma_gnr: float, scaler: torch.amp.GradScaler | None) -> None:
+        self.rule, self.model, self.gamma, self.scaler = rule, model, gamma_gnr, scaler
+        self._weights = Weights()
+
+    def run(self, moment: Moment, before: Streams) -> float:
+        """Take the second pass with the random streams that the first began with; return the pairs it took."""
+        after, buffers = Streams(before.devices), Buffers(self.model)
+        self._weights.save(moment.params)
+        try:
+            pairs = self.rule.prepare(moment)
+            g1 = self._ascend(moment)
+            before.restore()
+            closures, pairs_of_pass = self.rule.second_closures(moment)
+            before.restore()
+            factor = self.gamma if self.rule.linear else 1.0
+            propagate(closures, self.model, scaler=self.scaler, factor=factor)
+        finally:
+            self._weights.restore()
+            buffers.restore()
+            after.restore()
+            torch.clear_autocast_cache()
+        if not self.rule.linear:
+            self.mix(moment, g1, [_gradient_of(p) for p in moment.params])
+        return pairs + pairs_of_pass
+
+    def _ascend(self, moment: Moment) -> list[Tensor]:
+        perturbation = self.rule.perturbation(moment)
+        overflow = overflowed(perturbation.scale)
+        if not overflow:
+            perturbation.apply()
+        # Casts of the weights that an outer autocast has kept are now casts of other weights.
+        torch.clear_autocast_cache()
+        return self._set_aside(moment, overflow)
+
+    @torch.no_grad()
+    def _set_aside(self, moment: Moment, overflow: bool) -> list[Tensor]:
+        """Leave in `.grad` what the second pass is to be added to, and return g1 where it is needed again."""
+        g1, moment.g1, moment.up = moment.g1, [], []
+        if self.rule.linear and overflow:
+            return []  # g1 stays as it is, so that a gradient scaler finds its inf after the second pass as well
+        if self.rule.linear and self.gamma != 1.0:
+            torch._foreach_mul_(g1, 1.0 - self.gamma)
+            return []
+        for p in moment.params:
+            p.grad = None
+        if self.rule.linear:
+            return []
+        # Under DDP a gradient may be a view of a bucket that the second pass is going to write into.
+        return [g.clone() for g in g1] if getattr(self.model, "gradient_as_bucket_view", False) else g1
+
+    @torch.no_grad()
+    def mix(self, moment: Moment, g1: list[Tensor], g2: list[Tensor] | None) -> None:
+        """Set `.grad` to g1 + gamma·(g_rule − g1); g2 is None where the rule needs no second pass this time."""
+        g = self.rule.gradient(moment, g1, g2)
+        if self.gamma != 1.0:
+            g = list(torch._foreach_lerp(g1, g, self.gamma))
+        for p, gradient in zip(moment.params, g, strict=True):
+            p.grad = gradient
+
+
+def _gradient_of(param: Tensor) -> Tensor:
+    return torch.zeros_like(param) if param.grad is None else param.grad
