@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rst_tune.analysis import labels, pareto
-from rst_tune.analysis.noise import CONFIRMED, ConfigSummary, beliefs_of, eligible, summarise
+from rst_tune.analysis.noise import CONFIRMED, ConfigSummary, beliefs_about, eligible, summarise
 from rst_tune.analysis.records import Search
 
 __all__ = ["Front", "delivered"]
@@ -93,7 +93,7 @@ def delivered(search: Search) -> Front:
     rows = tuple(summarise(search))
     points = tuple(row for row in rows if row.on_front)
     reference = pareto.reference_of(search)
-    recommended = _recommended(points)
+    recommended = _recommended(points, rows)
     base, sam = (_baseline(rows, test) for test in (labels.is_base, labels.is_sam))
     area = [(p.error_mean, p.extra_propagation) for p in points]
     return Front(
@@ -125,10 +125,10 @@ def _shifted(rows: Rows, search: Search, sign: float) -> Rows:
     return tuple(row for row, member in zip(able, pareto.front(points), strict=True) if member)
 
 
-def _recommended(points: Rows) -> ConfigSummary | None:
+def _recommended(points: Rows, rows: Rows) -> ConfigSummary | None:
     if not points:
         return None
-    belief = beliefs_of(points)
+    belief = beliefs_about(points, rows)
     if belief is None:
         index = pareto.knee([(p.error_mean, p.extra_propagation) for p in points])
         return points[index or 0]

@@ -11,7 +11,7 @@ from rst_tune.analysis.beliefs import Beliefs, from_replicates, nondominated_pro
 from rst_tune.analysis.pareto import front
 from rst_tune.analysis.records import Search, Trial, counted
 
-__all__ = ["CONFIRMED", "DISMISSED", "ConfigSummary", "Verdict", "beliefs_of", "eligible", "summarise"]
+__all__ = ["CONFIRMED", "DISMISSED", "ConfigSummary", "Verdict", "beliefs_about", "beliefs_of", "eligible", "summarise"]
 
 Verdict = Literal["confirmed", "uncertain", "dominated", "single seed"]
 
@@ -64,6 +64,14 @@ def beliefs_of(rows: Sequence[ConfigSummary]) -> Beliefs | None:
         return None
     errors = [dict(zip(row.seed_ids, row.errors, strict=True)) for row in rows]
     return from_replicates(errors, _features(rows))
+
+
+def beliefs_about(points: Sequence[ConfigSummary], rows: Sequence[ConfigSummary]) -> Beliefs | None:
+    """Return the joint belief of some configurations, with the noise measured on all replicated ones of `rows`."""
+    chosen = {point.config_id for point in points}
+    others = [row for row in rows if row.seeds > 1 and row.config_id not in chosen]
+    belief = beliefs_of([*points, *others])
+    return None if belief is None else belief.take(np.arange(len(points)))
 
 
 def _has_cost(trial: Trial) -> bool:

@@ -100,9 +100,10 @@ class PublishedRow:
         return self.schedule == {"family": "constant", "p": 0.0}
 
     def matches(self, config: Mapping[str, Any]) -> bool:
-        """Return whether a configuration is this row's: same schedule, rule and gamma; a base run is one by its cost."""
-        if self.is_base or float(config.get("extra_propagation", 1.0)) == 0.0:
-            return self.is_base and float(config.get("extra_propagation", 1.0)) == 0.0
+        """Return whether a configuration is this row's: same schedule, rule and gamma. A base run costs nothing."""
+        base = float(config.get("extra_propagation", 1.0)) == 0.0
+        if self.is_base or base:
+            return self.is_base and base
         gamma = self.gamma_gnr is not None and bool(np.isclose(float(config.get("gamma_gnr", 1.0)), self.gamma_gnr))
         return gamma and config.get("rule", "sam") == self.rule and _same(self.schedule, config.get("schedule") or {})
 

@@ -1,0 +1,188 @@
+"""A smooth belief of the error over (cost, family, gamma), from every finished trial.
+
+A Gaussian process on the logarithm of the error. At cost 0 and 1 all families are the same schedule, so the family
+counts with weight 4 c (1 - c): what is learnt at the ends is shared. `predict` is about the true mean error; the
+interval of a single training is wider by the noise between seeds, which the same fit estimates.
+
+One length scale serves all features, in fixed proportions. A length scale for each was tried: on synthetic searches
+of 40 to 300 trials its 90 % intervals covered 82 to 86 % instead of 88 to 93 %, and the fit took twice as long.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+from rst_tune.analysis.pareto import front
+from rst_tune.analysis.records import Search, Trial
+from rst_tune.errors import InputError, unknown_name
+
+__all__ = ["FEWEST", "Posterior", "Recommendation", "coverage", "fit", "fit_trials"]
+
+Array = NDArray[np.float64]
+
+FEWEST = 8
+# The fit costs the cube of this.
+MOST = 200
+SMALLEST_GAMMA = 0.05
+# How far the whole range of a feature carries, beside that of the cost.
+OF_GAMMA, OF_KIND = 0.5, 0.4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """A point of the recommended front: no trial of it need exist."""
+
+    family: str
+    extra_propagation: float
+    gamma_rst: float
+    error_mean: float
+    error_sd: float
+
+    @property
+    def gamma_gnr(self) -> float:
+        """The gamma of a sharpness-aware step, in units of rho; 1 where there is none."""
+        return self.gamma_rst / self.extra_propagation if self.extra_propagation else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """The fitted belief. `noise_sd` is the spread of log error between seeds; `rule` is the rule most often tried."""
+
+    model: Any
+    families: tuple[str, ...]
+    rules: tuple[str, ...]
+    rule: str
+    gammas: tuple[float, float]
+    noise_sd: float
+    trials: int
+
+    def predict(self, family: str, c: float, gamma_rst: float, rule: str | None = None) -> tuple[float, float]:
+        """Return mean and standard deviation of the true error, in percent."""
+        log_mean, log_sd = self._log(_config(family, c, gamma_rst, rule or self.rule), noise=False)
+        return float(np.exp(log_mean)), float(np.exp(log_mean) * log_sd)
+
+    def interval(self, config: Mapping[str, Any], level: float = 0.9, noise: bool = True) -> tuple[float, float]:
+        """Return the interval of the error of one training, or of the true mean without `noise`."""
+        log_mean, log_sd = self._log(config, noise)
+        half = float(stats.norm.ppf(0.5 + level / 2)) * log_sd
+        return float(np.exp(log_mean - half)), float(np.exp(log_mean + half))
+
+    def recommended_front(self, step: float = 0.05, families: Sequence[str] | None = None) -> list[Recommendation]:
+        """Return the front of the believed mean errors over a grid of costs, families and gammas, as far as tried."""
+        costs = np.round(np.arange(0.0, 1.0 + step / 2, step), 6)
+        gammas = np.linspace(*self.gammas, 15)
+        grid = [
+            _config(f, float(c), float(g), self.rule) for f in families or self.families for c in costs for g in gammas
+        ]
+        log_mean, log_sd = self._logs(grid, noise=False)
+        error = np.exp(log_mean)
+        cost = np.array([config["extra_propagation"] for config in grid])
+        chosen = {cost[i]: i for i in np.flatnonzero(front(np.column_stack([error, cost])))[::-1]}
+        return [_recommendation(grid[i], error[i], log_sd[i]) for _, i in sorted(chosen.items())]
+
+    def _log(self, config: Mapping[str, Any], noise: bool) -> tuple[float, float]:
+        mean, sd = self._logs([config], noise)
+        return float(mean[0]), float(sd[0])
+
+    def _logs(self, configs: Sequence[Mapping[str, Any]], noise: bool) -> tuple[Array, Array]:
+        mean, sd = self.model.predict(_features(configs, self.families, self.rules), return_std=True)
+        # The process predicts a noisy observation; the noise is taken off for the true mean.
+        variance = sd**2 if noise else np.maximum(sd**2 - self.noise_sd**2, 1e-12)
+        return mean, np.sqrt(variance)
+
+
+def _config(family: str, cost: float, gamma_rst: float, rule: str) -> dict[str, Any]:
+    return {"family": family, "extra_propagation": cost, "gamma_rst": gamma_rst, "rule": rule}
+
+
+def _recommendation(config: Mapping[str, Any], error: float, log_sd: float) -> Recommendation:
+    return Recommendation(
+        family=config["family"],
+        extra_propagation=config["extra_propagation"],
+        gamma_rst=config["gamma_rst"],
+        error_mean=float(error),
+        error_sd=float(error * log_sd),
+    )
+
+
+def _features(configs: Sequence[Mapping[str, Any]], families: Sequence[str], rules: Sequence[str]) -> Array:
+    return np.array([_feature(config, families, rules) for config in configs])
+
+
+def _feature(config: Mapping[str, Any], families: Sequence[str], rules: Sequence[str]) -> list[float]:
+    family, rule = str(config["family"]), str(config.get("rule", "sam"))
+    cost = float(config["extra_propagation"])
+    if family not in families and 0.0 < cost < 1.0:
+        raise unknown_name("family in this search", family, families)
+    if rule not in rules and cost > 0.0:
+        raise unknown_name("rule in this search", rule, rules)
+    shape = float((config.get("coordinates") or {}).get("shape") or 1.0)
+    apart = 4 * cost * (1 - cost) * shape
+    # Without a sharpness-aware step there is no gamma.
+    gamma = np.log(max(float(config.get("gamma_rst") or 0.0), SMALLEST_GAMMA)) * min(1.0, 4 * cost)
+    of_family = [OF_KIND * apart * (family == name) for name in families[1:]]
+    of_rule = [OF_KIND * min(1.0, 4 * cost) * (rule == name) for name in rules[1:]]
+    return [cost, OF_GAMMA * float(gamma), *of_family, *of_rule]
+
+
+def fit(search: Search) -> Posterior | None:
+    """Return the posterior of a search; None with fewer than eight finished trials."""
+    trials = search.finished()
+    return fit_trials(trials) if len(trials) >= FEWEST else None
+
+
+def fit_trials(trials: Sequence[Trial], seed: int = 0) -> Posterior:
+    """Return the posterior of some finished trials; of more than 200 the ends, the confirming ones and a sample."""
+    if len(trials) < FEWEST:
+        raise InputError(f"a posterior needs {FEWEST} finished trials, but there are {len(trials)}: run more")
+    used = _sample(trials, seed)
+    configs = [trial.config for trial in used]
+    families = tuple(sorted({str(c["family"]) for c in configs}, key=lambda name: (name != "constant", name)))
+    tried = [str(c.get("rule", "sam")) for c in configs if float(c["extra_propagation"]) > 0] or ["sam"]
+    rules = tuple(sorted(set(tried), key=lambda name: (name != "sam", name)))
+    gammas = [float(c.get("gamma_rst") or 0.0) for c in configs if float(c["extra_propagation"]) > 0] or [1.0]
+    target = np.log(np.maximum([float(t.error or 0.0) for t in used], 1e-3))
+    model = _fitted(_features(configs, families, rules), target, seed)
+    return Posterior(
+        model=model,
+        families=families,
+        rules=rules,
+        rule=max(rules, key=tried.count),
+        gammas=(max(min(gammas), SMALLEST_GAMMA), max(gammas)),
+        noise_sd=float(np.sqrt(model.kernel_.k2.noise_level) * (target.std() or 1.0)),
+        trials=len(used),
+    )
+
+
+def _sample(trials: Sequence[Trial], seed: int) -> list[Trial]:
+    if len(trials) <= MOST:
+        return list(trials)
+    order = np.random.default_rng(seed).permutation(len(trials)).tolist()
+    order.sort(key=lambda i: trials[i].role != "confirm" and 0.0 < trials[i].extra_propagation < 1.0)
+    return [trials[i] for i in sorted(order[:MOST])]
+
+
+def _fitted(features: Array, target: Array, seed: int) -> Any:
+    kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(1.0, (0.1, 10.0), nu=2.5) + WhiteKernel(0.1, (1e-5, 2.0))
+    model = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
+    with warnings.catch_warnings():
+        # A length scale at its bound says that the error is flat: no news to a user.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(features, target)
+
+
+def coverage(posterior: Posterior, held_out: Sequence[Trial], level: float = 0.9) -> float:
+    """Return the share of held-out trials whose error lies in its interval (noise included): near `level` is right."""
+    if not held_out:
+        raise InputError("coverage is a share of held-out trials, but none were given: hold some out")
+    spans = [posterior.interval(trial.config, level) for trial in held_out]
+    inside = [low <= float(t.error or 0.0) <= high for t, (low, high) in zip(held_out, spans, strict=True)]
+    return float(np.mean(inside))
