@@ -21,10 +21,10 @@ DRIVER = shutil.which("chromedriver")
 MISSING = (
     "" if CHROMIUM and DRIVER else "needs Chromium and its driver: apt-get install chromium chromium-driver (Debian)"
 )
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars"
-).split()
+FLAGS = [
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars"),
+]
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
 

@@ -3,20 +3,24 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import plotly.graph_objects as go
 
-from rst_tune.analysis import fronts, labels, pareto
+from rst_tune.analysis import fronts, labels, pareto, posterior
+from rst_tune.analysis.importance import importance
 from rst_tune.analysis.noise import ConfigSummary
 from rst_tune.analysis.records import Search, Trial
 from rst_tune.report import figures, words
-from rst_tune.report.figures.space import MOST_COINS, MOST_LINES, MOST_SCHEDULES
 from rst_tune.report.figures.front import visible_range
+from rst_tune.report.figures.space import MOST_COINS, MOST_LINES, MOST_SCHEDULES
 
 __all__ = ["Panel", "facts", "figure_json", "header_groups", "panels", "trial_columns"]
+
+# The evaluator is slow, and a page should be there in seconds.
+MOST_FOR_IMPORTANCE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +64,6 @@ def account(search: Search, front: fronts.Front) -> list[tuple[str, str]]:
     trials = search.trials
     started = [t.started for t in trials if t.started is not None]
     ended = [t.ended for t in trials if t.ended is not None]
-    reference = front.reference
     return [
         ("trials", _counts(trials) or "none"),
         ("roles", ", ".join(f"{n:,} {role}" for role, n in Counter(t.role for t in trials).items()) or "none"),
@@ -70,8 +73,12 @@ def account(search: Search, front: fronts.Front) -> list[tuple[str, str]]:
         ("workers", f"{len({(t.node, t.worker) for t in trials if t.started is not None})}"),
         ("first start", words.moment(min(started)) if started else words.MISSING),
         ("last end", words.moment(max(ended)) if ended else words.MISSING),
-        ("reference point", f"error {words.number(reference[0])} %, {words.cost(reference[1])} extra" if reference else words.MISSING),
+        ("reference point", _point(front.reference)),
     ]  # fmt: skip
+
+
+def _point(point: tuple[float, float] | None) -> str:
+    return f"error {words.number(point[0])} %, {words.cost(point[1])} extra" if point else words.MISSING
 
 
 def header_groups(header: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
@@ -144,7 +151,8 @@ def panels(search: Search, found: fronts.Front) -> list[Panel]:
         _front(points, found.recommended),
         _one("growth", "How the front grew", _COURSE, figures.hypervolume(pareto.hypervolume_history(search))),
         _schedules(front),
-        _one("map", "Where the error is low", _MAP, figures.landscape(points)),
+        _map(search, found),
+        _importances(search),
         _parallel(points),
         _one("timeline", "Who trained what, and when", _TIMELINE, figures.timeline(search.trials, search.updated)),
         _rungs(search),
@@ -155,7 +163,6 @@ _COURSE = (
     "The area between the front and a fixed reference point, over the compute spent. Flat: nothing new was found. "
     "It falls when more seeds correct a lucky one."
 )
-_MAP = "Each point is a configuration; diamonds are on the front. Darker blue is a lower error."
 _TIMELINE = "One line a worker, one bar a trial. Gaps are time in which a worker had nothing to do."
 
 
@@ -185,8 +192,34 @@ def _schedules(front: Sequence[ConfigSummary]) -> Panel:
     note += f" (at most {MOST_COINS} steps, evenly spaced)."
     if len(front) > len(drawn):
         note += f" {len(drawn)} of the front's {len(front)} configurations."
-    plots = {f"{labels.describe(p.config)}\n{words.error(p.error_mean, p.error_sem)} %": figures.schedule(p) for p in drawn}
+    plots = {
+        f"{labels.describe(p.config)}\n{words.error(p.error_mean, p.error_sem)} %": figures.schedule(p) for p in drawn
+    }
     return Panel(name="schedules", title=title, note=note, plots=plots)
+
+
+def _map(search: Search, found: fronts.Front) -> Panel:
+    """Behind the points stands what the smooth posterior believes of the recommended family, where there is one."""
+    title, note = "Where the error is low", "Each point is a configuration; diamonds are on the front. Bluer is better."
+    belief = posterior.fit(search)
+    pick = found.recommended
+    if belief is None or pick is None or str(pick.config.get("family")) not in belief.families:
+        return _one("map", title, note, figures.landscape(found.summaries))
+    family = str(pick.config["family"])
+    note += f" The shade behind them is the error that all trials together suggest for {family} schedules."
+    figure = figures.landscape(found.summaries, lambda cost, gamma: belief.predict(family, cost, gamma)[0])
+    return _one("map", title, note, figure)
+
+
+def _importances(search: Search) -> Panel:
+    title, trials = "What the error depends on", search.finished()
+    kept = trials[:: -(-len(trials) // MOST_FOR_IMPORTANCE) or 1]
+    result = importance(replace(search, trials=tuple(kept)))
+    if not result.values:
+        return Panel(name="importance", title=title, missing=words.sentence("; ".join(result.caveats)))
+    note = f"Functional ANOVA over {result.trials:,} of {len(trials):,} finished trials."
+    note += "".join(" " + words.sentence(caveat) for caveat in result.caveats)
+    return _one("importance", title, note, figures.importances(result.values))
 
 
 def _parallel(points: Sequence[ConfigSummary]) -> Panel:

@@ -39,7 +39,12 @@ def render(search: Search) -> str:
     sections = [_answer(search, front), _section(head, _front_table(front))]
     sections += [_section(panel) for panel in rest]
     sections += [_trials(search), _account(search, front)]
-    links = [("answer", "Answer"), *((p.name, p.name.capitalize()) for p in panels), ("trials", "Trials"), ("how", "How")]
+    links = [
+        ("answer", "Answer"),
+        *((p.name, p.name.capitalize()) for p in panels),
+        ("trials", "Trials"),
+        ("how", "How"),
+    ]
     data = {"figures": _figures(panels), "trials": content.trial_columns(search, front.points)}
     return assemble(name, links, sections, data)
 
@@ -114,7 +119,18 @@ def _answer(search: Search, front: fronts.Front) -> str:
     )
 
 
-_FRONT_HEADS = ("schedule", "extra", "error, %", "test, %", "seeds", "P(non-dom.)", "verdict", "γ_gnr", "parameters", "")
+_FRONT_HEADS = (
+    "schedule",
+    "extra",
+    "error, %",
+    "test, %",
+    "seeds",
+    "P(non-dom.)",
+    "verdict",
+    "γ_gnr",
+    "parameters",
+    "",
+)
 
 
 def _front_table(front: fronts.Front) -> str:
@@ -153,7 +169,7 @@ def _trials(search: Search) -> str:
     return (
         f'{head}<p class="note">Every training of this search. Words are searched for; '
         "<code>error&lt;4</code>, <code>extra&lt;=0.5</code> or <code>gamma_rst&gt;1</code> compare a column.</p>"
-        '<div class="filters"><label>Filter<input type="search" id="filter" autocomplete="off" spellcheck="false"></label>'
+        '<div class="filters"><label>Filter<input type="search" id="filter" autocomplete="off"></label>'
         f'<label>Status<select id="only"><option value="">all</option>{states}</select></label>'
         '<label class="check"><input type="checkbox" id="front-only"> only the front</label></div>'
         '<p class="count" id="count" role="status"></p>'
@@ -174,4 +190,6 @@ def _account(search: Search, front: fronts.Front) -> str:
 def _details(name: str, rows: Sequence[tuple[str, str]], opened: bool) -> str:
     body = "".join(f"<tr><td>{escaped(key)}</td><td>{escaped(value)}</td></tr>" for key, value in rows)
     state = " open" if opened else ""
-    return f"<details{state}><summary>{escaped(name.capitalize())}</summary><table><tbody>{body}</tbody></table></details>"
+    return (
+        f"<details{state}><summary>{escaped(name.capitalize())}</summary><table><tbody>{body}</tbody></table></details>"
+    )

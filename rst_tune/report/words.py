@@ -7,7 +7,19 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["cost", "duration", "error", "escaped", "method_yaml", "moment", "number", "parameters", "plain", "probability", "sentence"]
+__all__ = [
+    "cost",
+    "duration",
+    "error",
+    "escaped",
+    "method_yaml",
+    "moment",
+    "number",
+    "parameters",
+    "plain",
+    "probability",
+    "sentence",
+]
 
 MISSING = "–"
 

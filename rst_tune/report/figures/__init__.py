@@ -2,6 +2,20 @@
 
 from rst_tune.report.figures.course import hypervolume, rungs, timeline
 from rst_tune.report.figures.front import compare, front
+from rst_tune.report.figures.picture import to_html, write_png
 from rst_tune.report.figures.space import importances, landscape, parallel, schedule, schedules
 
-__all__ = ["compare", "front", "hypervolume", "importances", "landscape", "parallel", "rungs", "schedule", "schedules", "timeline"]
+__all__ = [
+    "compare",
+    "front",
+    "hypervolume",
+    "importances",
+    "landscape",
+    "parallel",
+    "rungs",
+    "schedule",
+    "schedules",
+    "timeline",
+    "to_html",
+    "write_png",
+]

@@ -7,12 +7,13 @@ import plotly.graph_objects as go
 
 from rst_tune.analysis.noise import ConfigSummary
 from rst_tune.report import words
-from rst_tune.report.figures.style import CYCLE, GREEN, GREY, KINDS, empty, figure, hover, kind, rounded
+from rst_tune.report.figures.style import CYCLE, GREEN, GREY, KINDS, empty, faintness, figure, hover, kind, rounded
 
 __all__ = ["compare", "front", "visible_range"]
 
 COST, ERROR = "extra propagation (100 %: SAM)", "validation error, %"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+CROWDS = ("one seed", "dominated")
 SHAPES = ("circle", "diamond", "square", "triangle-up", "star", "cross")
 
 
@@ -30,21 +31,20 @@ def visible_range(points: Sequence[ConfigSummary]) -> tuple[float, float] | None
 
 
 def front(points: Sequence[ConfigSummary], recommended: ConfigSummary | None = None) -> go.Figure:
-    """Draw every configuration trained to the end; those on the front have error bars and are joined."""
+    """Draw every configuration trained to the end, the crowd below; the front has error bars and is joined."""
     if not points:
         return empty("No configuration was trained to the full horizon yet.")
     fig = figure(COST, ERROR, height=520)
     _cost_axis(fig, points)
     fig.update_yaxes(range=visible_range(points))
     fig.update_layout(legend={"traceorder": "reversed"})
+    groups = {name: [p for p in points if kind(p) == name] for name in list(KINDS)[::-1]}
+    drawn = {name: _markers(name, group) for name, group in groups.items() if group}
+    fig.add_traces([trace for name, trace in drawn.items() if name in CROWDS])
+    fig.add_trace(_staircase([p for p in points if p.on_front], GREY, "solid"))
     if recommended is not None:
         fig.add_trace(_ring(recommended))
-    fig.add_trace(_staircase([p for p in points if p.on_front], GREY, "solid"))
-    for name in reversed(KINDS):
-        group = [p for p in points if kind(p) == name]
-        if group:
-            fig.add_trace(_markers(name, group))
-    return fig
+    return fig.add_traces([trace for name, trace in drawn.items() if name not in CROWDS])
 
 
 def _cost_axis(fig: go.Figure, points: Sequence[ConfigSummary]) -> None:
@@ -74,7 +74,8 @@ def _staircase(points: Sequence[ConfigSummary], color: str, dash: str) -> go.Sca
 
 def _markers(name: str, points: Sequence[ConfigSummary]) -> go.Scatter:
     color, symbol, size = KINDS[name]
-    faint = name in ("one seed", "dominated")
+    faint = name in CROWDS
+    opacity = faintness(len(points)) if faint else 1.0
     bars = None if faint else [p.error_sem for p in points]
     return go.Scatter(
         x=rounded(p.extra_propagation for p in points),
@@ -82,7 +83,13 @@ def _markers(name: str, points: Sequence[ConfigSummary]) -> go.Scatter:
         error_y={"array": rounded(bars), "color": color, "thickness": 1.5, "width": 4} if bars else None,
         mode="markers",
         name=f"{name} ({len(points)})",
-        marker={"symbol": symbol, "size": size, "color": color, "opacity": 0.6 if faint else 1.0, "line": {"width": 1.5, "color": color}},
+        marker={
+            "symbol": symbol,
+            "size": size,
+            "color": color,
+            "opacity": opacity,
+            "line": {"width": 1.5, "color": color},
+        },
         text=[_short(p) if faint else hover(p) for p in points],
         customdata=[p.config_id for p in points],
         hovertemplate="%{text}<extra></extra>",

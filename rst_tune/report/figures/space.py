@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 from rst_tune.analysis import labels
 from rst_tune.analysis.noise import ConfigSummary
 from rst_tune.report import words
-from rst_tune.report.figures.style import BLUE, GRID, ORANGE, columns, empty, figure, hover, rounded
+from rst_tune.report.figures.style import BLUE, GREY, GRID, ORANGE, columns, empty, figure, rounded
 
 __all__ = ["importances", "landscape", "parallel", "schedule", "schedules", "thinned_indices"]
 
@@ -70,10 +70,11 @@ def _curve_and_coins(point: ConfigSummary) -> list[go.Scatter]:
     return [line, rug]
 
 
-def _thinned(coins: list[int], most: int) -> list[tuple[float, int]]:
+def _thinned(coins: list[float], most: int) -> list[tuple[float, float]]:
     """Return evenly spaced coins with their place in the training: at most so many, none of them averaged."""
-    chosen = np.unique(np.linspace(0, len(coins) - 1, min(most, len(coins))).round().astype(int)) if coins else []
-    return [(int(i) / max(1, len(coins) - 1), coins[int(i)]) for i in chosen]
+    last = len(coins) - 1
+    chosen = np.unique(np.linspace(0, max(last, 0), min(most, len(coins))).round().astype(int)).tolist()
+    return [(i / max(1, last), coins[i]) for i in chosen]
 
 
 def landscape(points: Sequence[ConfigSummary], predict: Callable[[float, float], float] | None = None) -> go.Figure:
@@ -84,19 +85,23 @@ def landscape(points: Sequence[ConfigSummary], predict: Callable[[float, float],
     fig = figure("extra propagation", "γ_rst = c · γ_gnr", height=440)
     fig.update_xaxes(tickformat=".0%")
     errors = np.array([p.error_mean for p in kept])
-    scale = {"colorscale": "Cividis", "cmin": float(errors.min()), "cmax": float(np.quantile(errors, 0.9))}
-    if scale["cmax"] <= scale["cmin"]:
-        scale["cmax"] = scale["cmin"] + 1e-6
+    low, high = float(errors.min()), float(np.quantile(errors, 0.9))
+    scale = {"colorscale": "Cividis", "cmin": low, "cmax": max(high, low + 1e-6)}
     if predict is not None:
         fig.add_trace(_surface(kept, predict, scale))
-    return fig.add_trace(_coloured(kept, errors, scale))
+    crowd, best = [p for p in kept if not p.on_front], [p for p in kept if p.on_front]
+    fig.add_trace(_coloured(crowd, scale, "circle", 8 if len(crowd) < 300 else 5))
+    return fig.add_trace(_coloured(best, {**scale, "colorbar": _COLORBAR}, "diamond", 13))
+
+
+_COLORBAR = {"title": {"text": "error, %", "font": {"size": 13}}, "thickness": 12, "outlinewidth": 0}
 
 
 def _surface(
     points: Sequence[ConfigSummary], predict: Callable[[float, float], float], scale: Mapping[str, object]
 ) -> go.Contour:
-    costs = np.linspace(*_span([p.extra_propagation for p in points]), 25)
-    gammas = np.linspace(*_span([float(p.config["gamma_rst"]) for p in points]), 25)
+    costs = np.linspace(*_span([p.extra_propagation for p in points]), 21)
+    gammas = np.linspace(*_span([float(p.config["gamma_rst"]) for p in points]), 21)
     return go.Contour(
         x=rounded(costs.tolist()), y=rounded(gammas.tolist()),
         z=[rounded([predict(float(c), float(g)) for c in costs], 4) for g in gammas],
@@ -109,19 +114,19 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     return min(values), max(values)
 
 
-def _coloured(points: Sequence[ConfigSummary], errors: np.ndarray, scale: Mapping[str, object]) -> go.Scatter:
+def _coloured(points: Sequence[ConfigSummary], scale: Mapping[str, object], symbol: str, size: int) -> go.Scatter:
+    outline = {"width": 0 if size < 8 else 1.5 if size > 8 else 1, "color": ORANGE if size > 8 else GREY}
     return go.Scatter(
         x=rounded(p.extra_propagation for p in points),
         y=columns(points, "gamma_rst"),
         mode="markers",
         showlegend=False,
         marker={
-            **scale, "color": rounded(errors.tolist(), 4), "size": [12 if p.on_front else 7 for p in points],
-            "symbol": ["diamond" if p.on_front else "circle" for p in points],
-            "line": {"width": 1, "color": "rgba(128,134,142,0.9)"}, "opacity": 1.0,
-            "colorbar": {"title": {"text": "error, %", "font": {"size": 13}}, "thickness": 12, "outlinewidth": 0},
+            **scale, "color": rounded([p.error_mean for p in points], 4), "size": size, "symbol": symbol,
+            "line": outline, "opacity": 1.0,
         },
-        text=[hover(p) if p.on_front else words.escaped(labels.describe(p.config)) for p in points],
+        text=[words.escaped(labels.describe(p.config)) for p in points],
+        customdata=[p.config_id for p in points],
         hovertemplate="%{text}<br>γ_rst %{y:.3g}: error %{marker.color:.2f} %<extra></extra>",
     )  # fmt: skip
 
@@ -184,7 +189,7 @@ def _thirds(points: Sequence[ConfigSummary], kept: Sequence[int]) -> list[tuple[
 
 
 def _place(values: Sequence[float | str]) -> list[float]:
-    """Put an axis's values between 0 and 1: numbers by size (of their logarithm if they span decades), names by rank."""
+    """Put an axis's values between 0 and 1: numbers by size (by logarithm if they span decades), names by rank."""
     if all(isinstance(v, int | float) for v in values):
         numbers = np.array(values, dtype=float)
         if numbers.min() > 0 and numbers.max() > 20 * numbers.min():

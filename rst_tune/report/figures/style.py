@@ -1,4 +1,7 @@
-"""The look every figure shares. Colours are Okabe and Ito's (the blue lighter, for dark pages), and no two kinds of point differ by colour alone."""
+"""The look every figure shares.
+
+Colours are Okabe and Ito's, the blue lighter for dark pages; no two kinds of point differ by colour alone.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +13,7 @@ from rst_tune.analysis import labels
 from rst_tune.analysis.noise import ConfigSummary
 from rst_tune.report import words
 
-__all__ = ["CYCLE", "INK", "STATUS", "KINDS", "empty", "figure", "hover", "kind", "rounded"]
+__all__ = ["CYCLE", "INK", "KINDS", "STATUS", "empty", "faintness", "figure", "hover", "kind", "rounded"]
 
 INK, GRID = "#30363d", "#d8dce2"
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE, GREY = (
@@ -22,7 +25,7 @@ KINDS: Mapping[str, tuple[str, str, int]] = {
     "confirmed": (BLUE, "circle", 12),
     "uncertain": (ORANGE, "diamond-open", 11),
     "one seed, on the front": (PURPLE, "square-open", 10),
-    "one seed": (PURPLE, "square-open", 5),
+    "one seed": (GREY, "square", 5),
     "dominated": (GREY, "x-thin-open", 6),
 }
 STATUS = {"complete": BLUE, "stopped": SKY, "running": GREEN, "diverged": RED, "failed": ORANGE, "waiting": GREY}
@@ -58,6 +61,15 @@ def rounded(values: Iterable[float | None], digits: int = 5) -> list[float | Non
     [0.12346, None, None]
     """
     return [float(f"{v:.{digits}g}") if v is not None and math.isfinite(v) else None for v in values]
+
+
+def faintness(count: int) -> float:
+    """Return the opacity of one point in a crowd of so many: thousands of them shade, and hide nothing.
+
+    >>> faintness(10), faintness(2500)
+    (0.6, 0.24)
+    """
+    return max(0.15, min(0.6, 12 / math.sqrt(max(1, count))))
 
 
 def kind(point: ConfigSummary) -> str:
