@@ -17,7 +17,7 @@ from rst_tune.report import figures, words
 from rst_tune.report.figures.front import visible_range
 from rst_tune.report.figures.space import MOST_COINS, MOST_LINES, MOST_SCHEDULES
 
-__all__ = ["Panel", "facts", "figure_json", "header_groups", "panels", "trial_columns"]
+__all__ = ["Panel", "facts", "figure_json", "header_groups", "one_figure", "panels", "trial_columns"]
 
 # The evaluator is slow, and a page should be there in seconds.
 MOST_FOR_IMPORTANCE = 100
@@ -149,12 +149,14 @@ def panels(search: Search, found: fronts.Front) -> list[Panel]:
     points, front = found.summaries, found.points
     return [
         _front(points, found.recommended),
-        _one("growth", "How the front grew", _COURSE, figures.hypervolume(pareto.hypervolume_history(search))),
+        one_figure("growth", "How the front grew", _COURSE, figures.hypervolume(pareto.hypervolume_history(search))),
         _schedules(front),
         _map(search, found),
         _importances(search),
         _parallel(points),
-        _one("timeline", "Who trained what, and when", _TIMELINE, figures.timeline(search.trials, search.updated)),
+        one_figure(
+            "timeline", "Who trained what, and when", _TIMELINE, figures.timeline(search.trials, search.updated)
+        ),
         _rungs(search),
     ]
 
@@ -166,7 +168,8 @@ _COURSE = (
 _TIMELINE = "One line a worker, one bar a trial. Gaps are time in which a worker had nothing to do."
 
 
-def _one(name: str, title: str, note: str, figure: go.Figure) -> Panel:
+def one_figure(name: str, title: str, note: str, figure: go.Figure) -> Panel:
+    """Return a section of one figure; an empty one leaves only the reason why it is."""
     missing = (figure.layout.meta or {}).get("missing", "")
     if missing:
         return Panel(name=name, title=title, missing=missing)
@@ -179,7 +182,7 @@ def _front(points: Sequence[ConfigSummary], recommended: ConfigSummary | None) -
     note = "Left is cheaper, down is better. Bars are one standard error over seeds."
     if above:
         note += f" Not in the picture: {above:,} with a higher error; a double click shows all."
-    return _one("front", "The front", note, figures.front(points, recommended))
+    return one_figure("front", "The front", note, figures.front(points, recommended))
 
 
 def _schedules(front: Sequence[ConfigSummary]) -> Panel:
@@ -204,11 +207,11 @@ def _map(search: Search, found: fronts.Front) -> Panel:
     belief = posterior.fit(search)
     pick = found.recommended
     if belief is None or pick is None or str(pick.config.get("family")) not in belief.families:
-        return _one("map", title, note, figures.landscape(found.summaries))
+        return one_figure("map", title, note, figures.landscape(found.summaries))
     family = str(pick.config["family"])
     note += f" The shade behind them is the error that all trials together suggest for {family} schedules."
     figure = figures.landscape(found.summaries, lambda cost, gamma: belief.predict(family, cost, gamma)[0])
-    return _one("map", title, note, figure)
+    return one_figure("map", title, note, figure)
 
 
 def _importances(search: Search) -> Panel:
@@ -219,16 +222,16 @@ def _importances(search: Search) -> Panel:
         return Panel(name="importance", title=title, missing=words.sentence("; ".join(result.caveats)))
     note = f"Functional ANOVA over {result.trials:,} of {len(trials):,} finished trials."
     note += "".join(" " + words.sentence(caveat) for caveat in result.caveats)
-    return _one("importance", title, note, figures.importances(result.values))
+    return one_figure("importance", title, note, figures.importances(result.values))
 
 
 def _parallel(points: Sequence[ConfigSummary]) -> Panel:
     note = "One line a configuration, over everything that differs between them."
     if len(points) > MOST_LINES:
         note += f" Of {len(points):,} the front and {MOST_LINES}, evenly chosen by rank of error, are drawn."
-    return _one("coordinates", "All coordinates at once", note, figures.parallel(points))
+    return one_figure("coordinates", "All coordinates at once", note, figures.parallel(points))
 
 
 def _rungs(search: Search) -> Panel:
     note = "If an early rung ranks configurations as the full training does, its points rise from left to right."
-    return _one("rungs", "Early against final error", note, figures.rungs(search.trials))
+    return one_figure("rungs", "Early against final error", note, figures.rungs(search.trials))

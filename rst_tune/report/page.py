@@ -19,7 +19,7 @@ from rst_tune.report import content, words
 from rst_tune.report.content import Panel
 from rst_tune.report.words import escaped
 
-__all__ = ["assemble", "render", "write"]
+__all__ = ["assemble", "figures_json", "render", "section", "write"]
 
 
 def write(search: Search, path: Path | str) -> Path:
@@ -36,8 +36,8 @@ def render(search: Search) -> str:
     panels = content.panels(search, front)
     name = str(search.header.get("name") or search.directory.name)
     head, *rest = panels
-    sections = [_answer(search, front), _section(head, _front_table(front))]
-    sections += [_section(panel) for panel in rest]
+    sections = [_answer(search, front), section(head, _front_table(front))]
+    sections += [section(panel) for panel in rest]
     sections += [_trials(search), _account(search, front)]
     links = [
         ("answer", "Answer"),
@@ -45,7 +45,7 @@ def render(search: Search) -> str:
         ("trials", "Trials"),
         ("how", "How"),
     ]
-    data = {"figures": _figures(panels), "trials": content.trial_columns(search, front.points)}
+    data = {"figures": figures_json(panels), "trials": content.trial_columns(search, front.points)}
     return assemble(name, links, sections, data)
 
 
@@ -74,7 +74,8 @@ def _packed_plotly() -> str:
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=9, mtime=0)).decode()
 
 
-def _figures(panels: Sequence[Panel]) -> dict[str, Any]:
+def figures_json(panels: Sequence[Panel]) -> dict[str, Any]:
+    """Return the figures of all panels by the names that their places on the page carry."""
     return {
         f"{panel.name}-{index}": content.figure_json(figure)
         for panel in panels
@@ -82,7 +83,7 @@ def _figures(panels: Sequence[Panel]) -> dict[str, Any]:
     }
 
 
-def _section(panel: Panel, after: str = "") -> str:
+def section(panel: Panel, after: str = "") -> str:
     """Return one section; where something is missing it says what."""
     note = f'<p class="note">{escaped(panel.note)}</p>' if panel.note else ""
     body = f'<p class="missing">{escaped(panel.missing)}</p>' if panel.missing else _plots(panel)

@@ -129,16 +129,12 @@ def compare_table(comparison: Comparison) -> RenderableType:
     names = [entry.name for entry in comparison.entries]
     table = _table("at most", *(escape(name) for name in names), numbers=["at most", *(escape(n) for n in names)])
     for row in comparison.by_cost:
-        cells = [words.error(cell.error, cell.sem) + _gap(cell.difference, cell.half_width) for cell in row.cells]
+        cells = [
+            words.error(cell.error, cell.sem) + words.difference(cell.difference, cell.half_width) for cell in row.cells
+        ]
         table.add_row(words.cost(row.extra_propagation), *cells)
     note = Text(f"Error in % that each cost buys; in brackets against {names[0]}, with a 95 % interval.", style="dim")
     return Group(volumes, Text(""), note, table)
-
-
-def _gap(difference: float | None, half_width: float | None) -> str:
-    if difference is None:
-        return ""
-    return f" ({difference:+.2f}" + (f" ± {half_width:.2f})" if half_width is not None else ")")
 
 
 def paper_table(name: str, summaries: Sequence[ConfigSummary] = (), dataset: str | None = None) -> RenderableType:

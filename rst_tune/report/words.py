@@ -59,6 +59,17 @@ def cost(extra_propagation: float) -> str:
     return f"{number(100 * extra_propagation, 3)} %"
 
 
+def difference(gap: float | None, half_width: float | None) -> str:
+    """Return a difference in brackets with its interval, to stand behind a number.
+
+    >>> difference(-0.2, 0.13), difference(0.1, None), difference(None, None)
+    (' (-0.20 ± 0.13)', ' (+0.10)', '')
+    """
+    if gap is None:
+        return ""
+    return f" ({gap:+.2f})" if half_width is None else f" ({gap:+.2f} ± {half_width:.2f})"
+
+
 def probability(value: float | None) -> str:
     """Return a probability with two digits.
 
