@@ -30,14 +30,14 @@ def mlp_tiny(classes: int, shape: Shape, *, width: int = 64, dropout: float = 0.
 
 @MODELS.register("cnn-tiny", "three convolutions of 16 channels, the embedded default")
 def cnn_tiny(classes: int, shape: Shape, *, width: int = 16, dropout: float = 0.0) -> nn.Module:
-    """Return three 3x3 convolutions with batch normalization, the second at half resolution, and average pooling."""
+    """Return three 3x3 convolutions with batch normalization, pooled after the first and second, and on average."""
     layers: list[nn.Module] = []
     channels = shape[0]
-    for stride in (1, 2, 1):
-        convolution = nn.Conv2d(channels, width, 3, stride=stride, padding=1, bias=False)
-        layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
+    for pooling in (nn.MaxPool2d(2), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1)):
+        convolution = nn.Conv2d(channels, width, 3, padding=1, bias=False)
+        layers += [convolution, nn.BatchNorm2d(width), nn.ReLU(), pooling]
         channels = width
-    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout), nn.Linear(width, classes)]
+    head = [nn.Flatten(), nn.Dropout(dropout), nn.Linear(width, classes)]
     return nn.Sequential(*layers, *head)
 
 

@@ -40,6 +40,19 @@ class Raw:
 
 SOURCES: Registry[Callable[["DataSpec"], Raw]] = Registry("data set")
 
+CLASSIFICATION_SETS = (
+    "kmnist",
+    "stl10",
+    "usps",
+    "flowers102",
+    "food101",
+    "dtd",
+    "gtsrb",
+    "oxfordiiitpet",
+    "imagenette",
+)
+"""Further sets of torchvision that fit, named when a name is not known. Upper and lower case are the same."""
+
 DIGITS_TEST = 400
 """scikit-learn has no test part of its digits; this many images are set aside, the same for every split seed."""
 
@@ -71,7 +84,7 @@ def _npz(spec: "DataSpec") -> Raw:
             if missing := [key for key in wanted if key not in file]:
                 raise InputError(f"{path} must hold {', '.join(wanted)}; missing: {', '.join(missing)}")
             arrays = {key: file[key] for key in wanted}
-    except (OSError, ValueError, BadZipFile) as error:
+    except (OSError, EOFError, ValueError, BadZipFile) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} is not a readable .npz file of plain arrays: {error}") from error
@@ -112,11 +125,10 @@ def _torchvision_class(name: str) -> str:
     """Return the exact name of the torchvision set that has a training and a test part, whatever the case typed."""
     from torchvision import datasets
 
-    names: list[str] = [each for each in datasets.__all__ if _part_argument(getattr(datasets, each))]
-    for each in names:
-        if each.lower() == name.lower():
-            return each
-    raise unknown_name("data set", name, [*SOURCES.names(), *names])
+    names: dict[str, str] = {each.lower(): each for each in datasets.__all__ if _part_argument(getattr(datasets, each))}
+    if name.lower() not in names:
+        raise unknown_name("data set", name, {*map(str.lower, SOURCES.names()), *CLASSIFICATION_SETS})
+    return names[name.lower()]
 
 
 def _part_argument(factory: Any) -> dict[str, tuple[Any, Any]]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rst_tune.errors import InputError
+from rst_tune.method.ascent import RULES
 from rst_tune.training import metrics
 from rst_tune.training.checkpoint import CheckpointError
 from rst_tune.training.loop import Run
@@ -93,8 +94,9 @@ def test_two_runs_in_turns_do_not_disturb_each_other(digits):
         assert_same(result(run), wanted)
 
 
-@pytest.mark.parametrize("stop", [0, 1, 7, 10, 13])
-@pytest.mark.parametrize("rule", ["sam", "looksam", "esam"])
+@pytest.mark.parametrize(
+    ("rule", "stop"), [*[("sam", stop) for stop in (0, 1, 10, 13)], *[(rule, 7) for rule in RULES.names()]]
+)
 def test_a_continued_run_is_bit_identical(digits, tmp_path, stop, rule):
     method = HALF.model_copy(update={"rule": rule})
     uninterrupted = result(finish(start(digits, method)))

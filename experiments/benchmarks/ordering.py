@@ -1,0 +1,83 @@
+"""The paper's ordering on the embedded task: SGD, SAM, RST and G-RST over several seeds, mean ± sd.
+
+    python experiments/benchmarks/ordering.py [--seeds 5] [--json]
+
+Every method sees the same seeds: the same split, noise, first weights and order of images. Test errors are read once,
+at the end of each run; no choice is made from them.
+"""
+
+import argparse
+import json
+import statistics
+
+import torch
+
+from rst_tune.training import metrics
+from rst_tune.training.data import Dataset, load_dataset
+from rst_tune.training.loop import Run
+from rst_tune.training.task import Method, Task
+
+METHODS = {
+    "SGD": (0.0, 1.0),
+    "SAM": (1.0, 1.0),
+    "RST[50%]": (0.5, 1.0),
+    "G-RST[50%]": (0.5, 2.0),
+    "G-RST[20%]": (0.2, 5.0),
+}
+
+
+def train(task: Task, data: Dataset, p: float, gamma_gnr: float, seed: int) -> dict[str, float]:
+    run = Run(task, Method(schedule={"family": "constant", "p": p}, gamma_gnr=gamma_gnr), seed=seed, data=data)
+    while not run.finished:
+        run.epoch()
+    return {**run.last_metrics, **run.test(), **run.sharpness()}
+
+
+def summarise(results: list[dict[str, float]]) -> dict[str, float]:
+    summary = {}
+    for name in (metrics.VALIDATION_ERROR, metrics.TEST_ERROR, metrics.SHARPNESS, metrics.REALIZED_EXTRA_PROPAGATION):
+        values = [each[name] for each in results]
+        summary[f"{name}_mean"], summary[f"{name}_sd"] = statistics.mean(values), statistics.stdev(values)
+    return summary
+
+
+def verdict(table: dict[str, dict[str, float]]) -> str:
+    """The paper's claims, each checked on the mean test errors."""
+    error = {name: row[f"{metrics.TEST_ERROR}_mean"] for name, row in table.items()}
+    claims = {
+        "SAM beats SGD": error["SAM"] < error["SGD"],
+        "RST[50%] lies between SGD and SAM": error["SAM"] < error["RST[50%]"] < error["SGD"],
+        "G-RST[50%] beats RST[50%]": error["G-RST[50%]"] < error["RST[50%]"],
+        "G-RST[50%] is within half a point of SAM or better": error["G-RST[50%]"] < error["SAM"] + 0.5,
+    }
+    return "\n".join(f"{'yes' if true else 'NO '}  {claim}" for claim, true in claims.items())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    task = Task()
+    data = load_dataset(task.data)
+    table = {
+        name: summarise([train(task, data, *settings, seed) for seed in range(arguments.seeds)])
+        for name, settings in METHODS.items()
+    }
+    if arguments.json:
+        print(json.dumps(table))
+        return
+    print(f"{'':12}{'validation error':>18}{'test error':>16}{'sharpness':>16}{'extra pairs':>14}")
+    for name, row in table.items():
+        cells = [
+            f"{row[f'{metric}_mean']:.2f} ± {row[f'{metric}_sd']:.2f}"
+            for metric in (metrics.VALIDATION_ERROR, metrics.TEST_ERROR, metrics.SHARPNESS)
+        ]
+        extra = 100 * row[f"{metrics.REALIZED_EXTRA_PROPAGATION}_mean"]
+        print(f"{name:12}{cells[0]:>18}{cells[1]:>16}{cells[2]:>16}{extra:>+13.0f}%")
+    print(f"\n{arguments.seeds} seeds, mean ± standard deviation; errors in percent.\n{verdict(table)}")
+
+
+if __name__ == "__main__":
+    main()
