@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-__all__ = ["FOLDER", "BusyError", "Cursor", "exclusive"]
+__all__ = ["FOLDER", "BusyError", "Cursor", "exclusive", "write_atomically"]
 
 FOLDER = "tracking"
 
@@ -53,13 +53,18 @@ class Cursor:
 
     def save(self, path: Path) -> None:
         """Replace the file in one step."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}.tmp")
-        with draft.open("w") as file:
-            json.dump(asdict(self), file, separators=(",", ":"))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        write_atomically(path, json.dumps(asdict(self), separators=(",", ":")))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file in one step: a reader sees the old one or the new one, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    with draft.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
 
 
 @contextmanager

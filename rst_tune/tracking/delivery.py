@@ -11,13 +11,14 @@ from pathlib import Path
 
 from rst_tune.tracking import introduction, names, results
 from rst_tune.tracking.cursor import FOLDER, Cursor, exclusive
-from rst_tune.tracking.door import store_name, tracking_uri
+from rst_tune.tracking.door import store_name
 from rst_tune.tracking.progress import milliseconds
 from rst_tune.tracking.projection import Batch, extend, open_batch
 from rst_tune.tracking.secrets import scrub_text
 from rst_tune.tracking.standing import standing
 from rst_tune.tracking.store import RefusedError, Store
 from rst_tune.tracking.tail import DRAWN, Entry, Tail
+from rst_tune.tracking.target import choose
 
 __all__ = ["Delivered", "Delivery"]
 
@@ -51,10 +52,11 @@ class Delivery:
 
     def __init__(self, directory: Path, uri: str | None = None, experiment: str | None = None) -> None:
         self.directory = Path(directory)
-        self.uri = tracking_uri(self.directory, uri)
+        target = choose(self.directory, uri, experiment)
+        self.uri = target.uri
         self.path = self.directory / FOLDER / f"{store_name(self.directory, self.uri)}.json"
         self.tail = Tail(self.directory)
-        self._experiment = experiment
+        self._experiment = target.experiment
         self._store: Store | None = None
 
     def run(self, patience: float = 5.0, check: bool = False) -> Delivered:

@@ -6,12 +6,10 @@ import os
 import sqlite3
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from rst_tune.errors import InputError
 from rst_tune.tracking.secrets import scrub_text
 
-__all__ = ["artifact_root", "connect", "embedded_uri", "is_embedded", "quiet", "store_name", "tracking_uri"]
+__all__ = ["artifact_root", "connect", "embedded_uri", "is_embedded", "quiet", "store_name"]
 
 DATABASE = "mlflow.db"
 ARTIFACTS = "mlartifacts"
@@ -38,17 +36,6 @@ def quiet() -> None:
 def embedded_uri(directory: Path) -> str:
     """Return the address of the store inside a search's directory."""
     return f"sqlite:///{(Path(directory).resolve() / DATABASE).as_posix()}"
-
-
-def tracking_uri(directory: Path, uri: str | None = None) -> str:
-    """Return where to deliver: `uri`, else MLFLOW_TRACKING_URI, else the store inside the directory."""
-    chosen = uri or os.environ.get("MLFLOW_TRACKING_URI") or embedded_uri(directory)
-    if urlsplit(chosen).scheme in ("", "file"):
-        raise InputError(
-            f"a tracking URI is http(s)://... or a database such as sqlite:///..., but got {scrub_text(chosen)!r}: "
-            "leave it out to keep the runs inside the output directory"
-        )
-    return chosen
 
 
 def is_embedded(directory: Path, uri: str) -> bool:

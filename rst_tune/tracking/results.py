@@ -10,7 +10,7 @@ from typing import Any
 
 from rst_tune.errors import InputError
 from rst_tune.tracking import names
-from rst_tune.tracking.cursor import FOLDER
+from rst_tune.tracking.cursor import FOLDER, write_atomically
 from rst_tune.tracking.secrets import scrub_text
 from rst_tune.tracking.store import Store
 
@@ -33,11 +33,7 @@ def hand_over(directory: Path, artifacts: Iterable[Path | str], summary: str) ->
     box = _read(directory)
     box["files"] |= {p.name: os.path.relpath(p, directory) for p in paths}
     box["summary"] = scrub_text(summary) or box["summary"]
-    target = directory / FOLDER / OUTBOX
-    target.parent.mkdir(exist_ok=True)
-    draft = target.with_suffix(f".{os.getpid()}.tmp")
-    draft.write_text(json.dumps(box))
-    draft.replace(target)
+    write_atomically(directory / FOLDER / OUTBOX, json.dumps(box))
 
 
 def waiting(directory: Path, delivered: Mapping[str, str]) -> dict[str, str]:

@@ -3,16 +3,19 @@
 import logging
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
 from rst_tune.analysis.records import RECORD_NAME
+from rst_tune.errors import InputError
 from rst_tune.tracking.cursor import BusyError
 from rst_tune.tracking.delivery import Delivered, Delivery
-from rst_tune.tracking.door import tracking_uri
+from rst_tune.tracking.results import hand_over
 from rst_tune.tracking.secrets import scrub_text
+from rst_tune.tracking.target import choose
 
-__all__ = ["NullTracker", "Tracker", "TrackerLike", "sync"]
+__all__ = ["NullTracker", "Tracker", "TrackerLike", "log_results", "sync"]
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +55,7 @@ class Tracker:
         self, directory: Path | str, uri: str | None = None, experiment: str | None = None, interval: float = INTERVAL
     ) -> None:
         self.directory = Path(directory)
-        self.uri = tracking_uri(self.directory, uri)
-        self._experiment = experiment
+        self._target = choose(self.directory, uri, experiment, remember=True)
         self._interval = interval
         self._end = threading.Event()
         self._total = Delivered()
@@ -80,7 +82,7 @@ class Tracker:
         while not last:
             last = self._end.wait(pause)
             if delivery is None and (self.directory / RECORD_NAME).exists():
-                delivery = Delivery(self.directory, self.uri, self._experiment)
+                delivery = Delivery(self.directory, self._target.uri, self._target.experiment)
             if delivery is not None:
                 pause = self._attempt(delivery, pause)
             pause = max(pause, self._interval)
@@ -100,7 +102,7 @@ class Tracker:
             return min(max(2 * pause, self._interval), LONGEST_PAUSE)
         if self._away:
             self._away = False
-            log.info("MLflow at %s is back: everything was delivered", scrub_text(self.uri))
+            log.info("MLflow at %s is back: everything was delivered", scrub_text(self._target.uri))
         return max(self._interval, SHARE * (time.monotonic() - begun))
 
     def _add(self, done: Delivered) -> None:
@@ -119,7 +121,7 @@ class Tracker:
             log.warning(
                 "MLflow at %s was not told everything (%s). The record keeps it: it is tried again, and "
                 "`rst-tune sync %s` delivers it by hand",
-                scrub_text(self.uri),
+                scrub_text(self._target.uri),
                 problem.splitlines()[0],
                 self.directory,
             )
@@ -128,3 +130,20 @@ class Tracker:
 def sync(directory: Path | str, uri: str | None = None, experiment: str | None = None) -> Delivered:
     """Deliver everything that is in the record of a search now."""
     return Delivery(Path(directory), uri, experiment).run(patience=60.0, check=True)
+
+
+def log_results(
+    directory: Path | str, artifacts: Iterable[Path | str], summary: str, uri: str | None = None
+) -> Delivered:
+    """Hand over the files of a search (report, front, experiment) and its summary, and deliver them.
+
+    They are noted on disk first: if the store is away, `sync` brings them later.
+    """
+    hand_over(Path(directory), artifacts, summary)
+    try:
+        done = sync(directory, uri)
+    except (InputError, BusyError) as problem:
+        done = Delivered(left=1, problem=scrub_text(str(problem)))
+    if done.problem:
+        log.warning("MLflow does not have the results yet (%s): `rst-tune sync %s`", done.problem, directory)
+    return done
