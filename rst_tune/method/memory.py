@@ -1,42 +1,83 @@
 """What the second pass must not change: weights, buffers such as BN statistics, and the random streams."""
 
+from collections import Counter
 from collections.abc import Iterable
 from operator import is_
 
 import torch
 from torch import Tensor, nn
 
+from rst_tune.method.vectors import Scale, add_
+
 __all__ = ["Buffers", "Streams", "Weights"]
+
+LARGE = 16384  # entries from which moving memory costs more than a call for each tensor
 
 
 class Weights:
-    """Keeps a copy of the weights in storage that stays, and puts it back exactly, whatever their precision."""
+    """Moves weights to w + scale · v and puts the very same w back, whatever their precision.
+
+    A large tensor on a CPU is not copied: w + scale · v is written into storage beside it, which takes its place for
+    the time of the second pass. All others are copied, moved in place and copied back, a few calls for all of them.
+    """
 
     def __init__(self) -> None:
         self._params: list[Tensor] = []
-        self._copies: list[Tensor] = []
+        self._kinds: set[object] = set()
+        self._room: dict[Tensor, Tensor] = {}
+        self._large: list[int] = []
+        self._small: list[int] = []
+        self._undo: list[tuple[Tensor, Tensor]] = []
+        self._copied: tuple[list[Tensor], list[Tensor]] = ([], [])
 
     @torch.no_grad()
-    def save(self, params: list[Tensor]) -> None:
-        """Remember the values of `params`."""
-        if not self._fits(params):
-            self._copies = [torch.empty_like(p, requires_grad=False) for p in params]
-        self._params = params
-        if params:
-            torch._foreach_copy_(self._copies, params)
+    def move(self, params: list[Tensor], vectors: list[Tensor], scale: Scale) -> None:
+        """Go from w to w + scale · v."""
+        self._plan(params)
+        if not isinstance(scale, Tensor):
+            for i in self._large:
+                moved = torch.add(params[i], vectors[i], alpha=scale, out=self._room[params[i]])
+                self._undo.append((params[i], params[i].data))
+                params[i].data = moved
+        places = self._small if not isinstance(scale, Tensor) else range(len(params))
+        here = [params[i] for i in places]
+        if here:
+            self._copied = (here, [self._room[p] for p in here])
+            torch._foreach_copy_(self._copied[1], here)
+            add_(here, [vectors[i] for i in places], scale)
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Put the remembered values back."""
-        if self._params:
-            torch._foreach_copy_(self._params, self._copies)
+        """Go back to w. Without a move there is nothing to do."""
+        for param, data in self._undo:
+            param.data = data
+        params, copies = self._copied
+        if params:
+            torch._foreach_copy_(params, copies)
+        self._undo, self._copied = [], ([], [])
 
-    def _fits(self, params: list[Tensor]) -> bool:
-        # A model may be moved or cast between two steps; the storage then has to follow.
-        same = len(params) == len(self._params) and all(map(is_, params, self._params))
-        return same and all(
-            p.dtype == c.dtype and p.device == c.device for p, c in zip(params, self._copies, strict=True)
-        )
+    def _plan(self, params: list[Tensor]) -> None:
+        """Find storage for each parameter, and which ones are large. The answer holds while the parameters do."""
+        kinds: set[object] = {p.dtype for p in params} | {p.device for p in params}
+        if kinds == self._kinds and len(params) == len(self._params) and all(map(is_, params, self._params)):
+            return
+        if kinds != self._kinds:  # the model was moved or cast
+            self._room.clear()
+        for p in params:
+            if p not in self._room:
+                self._room[p] = torch.empty_like(p, requires_grad=False)
+        places = Counter(p.data_ptr() for p in params)
+        self._large = [i for i, p in enumerate(params) if _may_step_aside(p) and places[p.data_ptr()] == 1]
+        self._small = sorted(set(range(len(params))) - set(self._large))
+        self._params, self._kinds = params, kinds
+
+
+def _may_step_aside(param: Tensor) -> bool:
+    # A parameter that is a view of more, as flattened or sharded weights are, has to stay where it is; so does one whose
+    # storage another parameter uses too.
+    if param.device.type != "cpu" or param.numel() < LARGE:
+        return False
+    return param.untyped_storage().nbytes() == param.numel() * param.element_size()
 
 
 class Buffers:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from rst_tune.method.ascent.rule import Moment, Rule
 from rst_tune.method.memory import Buffers, Streams, Weights
 from rst_tune.method.passes import propagate
-from rst_tune.method.vectors import overflowed
+from rst_tune.method.vectors import add_, overflowed
 
 __all__ = ["SecondPass"]
 
@@ -26,7 +26,6 @@ class SecondPass:
     def run(self, moment: Moment, before: Streams) -> float:
         """Take the second pass with the random streams that the first began with; return the pairs it took."""
         after, buffers = Streams(before.devices), Buffers(self.model)
-        self._weights.save(moment.params)
         try:
             pairs = self.rule.prepare(moment)
             g1 = self._ascend(moment)
@@ -48,7 +47,7 @@ class SecondPass:
         perturbation = self.rule.perturbation(moment)
         overflow = overflowed(perturbation.scale)
         if not overflow:
-            perturbation.apply()
+            self._weights.move(perturbation.params, perturbation.vectors, perturbation.scale)
         # Casts of the weights that an outer autocast has kept are now casts of other weights.
         torch.clear_autocast_cache()
         return self._set_aside(moment, overflow)
@@ -60,7 +59,7 @@ class SecondPass:
         if self.rule.linear and overflow:
             return []  # g1 stays as it is, so that a gradient scaler finds its inf after the second pass as well
         if self.rule.linear and self.gamma != 1.0:
-            torch._foreach_mul_(g1, 1.0 - self.gamma)
+            add_(g1, g1, -self.gamma)
             return []
         for p in moment.params:
             p.grad = None

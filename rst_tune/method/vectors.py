@@ -8,6 +8,7 @@ from math import isfinite, nan
 
 import torch
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors
 
 __all__ = ["Scale", "add_", "dot", "is_host", "norm", "overflowed", "ratio"]
 
@@ -15,6 +16,7 @@ Scale = float | Tensor
 Vector = list[Tensor]
 
 LOW_PRECISION = (torch.float16, torch.bfloat16)
+SMALL = 4096  # entries of a tensor below which the call costs more than the arithmetic
 
 
 def is_host(vector: Vector) -> bool:
@@ -26,10 +28,19 @@ def norm(vector: Vector) -> Scale:
     """Return the Euclidean norm over all entries, accumulated in at least single precision."""
     if not vector:
         return 0.0
+    if not is_host(vector):
+        return _norm_by_tensor(vector)
+    if all(v.dtype == torch.float32 for v in vector) and sum(v.numel() for v in vector) < SMALL * len(vector):
+        # Many small tensors: on a CPU one copy into a row is cheaper than a kernel for each.
+        return float(torch.linalg.vector_norm(_flatten_dense_tensors(vector)))  # type: ignore[no-untyped-call]
+    return float(_norm_by_tensor(vector))
+
+
+def _norm_by_tensor(vector: Vector) -> Tensor:
     low = any(v.dtype in LOW_PRECISION for v in vector)
-    parts = list(torch._foreach_norm(vector, 2, dtype=torch.float32 if low else None))
-    total = torch.linalg.vector_norm(_together(parts))
-    return float(total) if is_host(vector) else total
+    parts = torch._foreach_norm(vector, 2, dtype=torch.float32 if low else None)
+    total: Tensor = torch.linalg.vector_norm(_together(list(parts)))
+    return total
 
 
 def dot(a: Vector, b: Vector) -> Scale:

@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from rst_tune.errors import InputError
-from rst_tune.method.vectors import Scale, add_, norm, ratio
+from rst_tune.method.vectors import Scale, norm, ratio
 
 __all__ = ["PAIRS_OF_A_FORWARD", "Closure", "Moment", "PerSample", "Perturbation", "Rule", "in_unit"]
 
@@ -53,11 +52,6 @@ class Perturbation:
     params: list[Tensor]
     vectors: list[Tensor]
     scale: Scale
-
-    @torch.no_grad()
-    def apply(self) -> None:
-        """Go from w to w + eps."""
-        add_(self.params, self.vectors, self.scale)
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,151 @@
+"""What a sharpness-aware step costs beside its two passes: `python experiments/benchmarks/step.py`.
+
+The passes are replaced by one that only hands out gradients, so what is left is the work of optimizers. The overhead
+of a variant is its median time minus that of the same passes followed by the bare base step. All variants take turns in
+one process, in an order that rotates, because other work on the machine comes and goes.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+import torchvision
+from pytorch_optimizer import SAM
+from torch import Tensor, nn
+
+from rst_tune import RST, schedules
+
+STEPS = 10**6  # the horizon of the schedules, never reached
+
+
+class HandOut(torch.autograd.Function):
+    """A loss whose backward pass makes fresh gradients and nothing else."""
+
+    @staticmethod
+    def forward(ctx, gradients, *params):
+        ctx.gradients = gradients
+        return params[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx, _grad_output):
+        return None, *torch._foreach_mul(ctx.gradients, 1.0)
+
+
+def resnet18() -> nn.Module:
+    return torchvision.models.resnet18(num_classes=10)
+
+
+def small_tensors() -> nn.Module:
+    return nn.ParameterList([nn.Parameter(torch.randn(1000)) for _ in range(600)])
+
+
+class Case:
+    """A fresh copy of the parameters with the pass that hands out their gradients and a base optimizer."""
+
+    def __init__(self, build: Callable[[], nn.Module]) -> None:
+        torch.manual_seed(0)
+        self.model = build()
+        self.params = list(self.model.parameters())
+        self.gradients = [torch.randn_like(p) * 1e-3 for p in self.params]
+        self.base = torch.optim.SGD(self.params, lr=1e-4, momentum=0.9, foreach=True)
+
+    def loss(self) -> Tensor:
+        return HandOut.apply(self.gradients, *self.params)
+
+    def propagate(self) -> Tensor:
+        self.base.zero_grad()
+        loss = self.loss()
+        loss.backward()
+        return loss
+
+
+def base_step(case: Case, passes: int) -> Callable[[], None]:
+    def step() -> None:
+        for _ in range(passes):
+            case.propagate()
+        case.base.step()
+
+    return step
+
+
+def ours(case: Case, p: float, gamma_gnr: float = 1.0) -> Callable[[], object]:
+    schedule = schedules.constant(p)
+    opt = RST(case.base, case.model, schedule=schedule, total_steps=STEPS, rho=0.05, gamma_gnr=gamma_gnr)
+    return lambda: opt.step(case.loss)
+
+
+def peer(case: Case) -> Callable[[], None]:
+    opt = SAM(case.params, torch.optim.SGD, rho=0.05, lr=1e-4, momentum=0.9, foreach=True)
+
+    def step() -> None:
+        case.propagate()
+        opt.step(case.propagate)
+
+    return step
+
+
+def plain_loop(case: Case) -> Callable[[], None]:
+    def step() -> None:
+        case.propagate()
+        with torch.no_grad():
+            norm = torch.stack([p.grad.norm() for p in case.params]).norm()
+            moves = [p.grad * (0.05 / (norm + 1e-12)) for p in case.params]
+            for p, move in zip(case.params, moves, strict=True):
+                p.add_(move)
+        case.propagate()
+        with torch.no_grad():
+            for p, move in zip(case.params, moves, strict=True):
+                p.sub_(move)
+        case.base.step()
+
+    return step
+
+
+def variants(build: Callable[[], nn.Module]) -> dict[str, Callable[[], object]]:
+    return {
+        "base, one pass": base_step(Case(build), 1),
+        "base, two passes": base_step(Case(build), 2),
+        "ours, p = 0": ours(Case(build), 0.0),
+        "ours, p = 1": ours(Case(build), 1.0),
+        "ours, p = 1, gamma 2": ours(Case(build), 1.0, 2.0),
+        "pytorch_optimizer SAM, foreach": peer(Case(build)),
+        "plain loop over the parameters": plain_loop(Case(build)),
+    }
+
+
+def medians(steps: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    names, times = list(steps), {name: [] for name in steps}
+    for turn in range(rounds + 3):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            start = time.perf_counter()
+            steps[name]()
+            if turn >= 3:  # the first turns allocate
+                times[name].append((time.perf_counter() - start) * 1e3)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def table(title: str, ms: dict[str, float]) -> None:
+    one, two = ms["base, one pass"], ms["base, two passes"]
+    theirs = ms["pytorch_optimizer SAM, foreach"] - two
+    print(f"\n{title}: base step with one pass {one:.2f} ms, with two {two:.2f} ms")
+    for name in list(ms)[3:]:
+        extra = ms[name] - two
+        print(f"  {name:<32} overhead {extra:7.2f} ms   of pytorch_optimizer's {extra / theirs:6.2f}")
+    step = ms["ours, p = 0"]
+    print(f"  {'ours, p = 0':<32} step     {step:7.2f} ms   of the bare base loop {step / one:7.3f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    for title, build in (("ResNet-18, 11.2 M in 62 tensors", resnet18), ("600 tensors of 1,000", small_tensors)):
+        table(title, medians(variants(build), arguments.rounds))
+
+
+if __name__ == "__main__":
+    main()

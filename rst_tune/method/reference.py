@@ -1,0 +1,161 @@
+"""Algorithm 1, literal and slow, and every ascent rule as its formula: the oracle that the fast optimizer is tested with.
+
+It shares nothing with the optimizer. The weights are one flat vector, a gradient is asked for where a formula names it,
+nothing is reused, and the random choices are handed in.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import ceil, cos, pi
+
+import torch
+from torch import Tensor
+
+__all__ = ["REFERENCES", "Problem", "Settings", "algorithm1"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A loss as a function of flat weights: `losses(w, t)` are those of the samples of batch t."""
+
+    losses: Callable[[Tensor, int], Tensor]
+    tensors: tuple[tuple[str, int], ...]
+    """The name and the size of each tensor in the flat weights."""
+
+    def gradient(self, w: Tensor, t: int, samples: Tensor | None = None) -> Tensor:
+        """Return ∇L at w on batch t, or on some samples of it."""
+        w = w.detach().clone().requires_grad_()
+        losses = self.losses(w, t)
+        mean = (losses if samples is None else losses[samples]).mean()
+        return torch.autograd.grad(mean, w)[0]
+
+
+@dataclass
+class Settings:
+    """The numbers of a run, the random choices, and what a rule has to remember."""
+
+    T: int
+    rho: float
+    options: dict[str, float] = field(default_factory=dict)
+    chosen: Callable[[int, int], bool] = lambda t, tensor: True  # noqa: ARG005
+    shuffled: Callable[[int, int], Tensor] = lambda t, count: torch.arange(count)  # noqa: ARG005
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    count: int = 0
+
+
+Rule = Callable[[Problem, Tensor, int, Settings], Tensor]
+
+
+def algorithm1(
+    problem: Problem,
+    w: Tensor,
+    settings: Settings,
+    *,
+    lr: float,
+    coin: Callable[[int], bool],
+    rule: Rule,
+    gamma_gnr: float = 1.0,
+) -> list[Tensor]:
+    """Return θ_1 … θ_T of Algorithm 1 with a plain step θ − lr·g_t; gamma_gnr other than 1 is G-RST."""
+    path = []
+    for t in range(1, settings.T + 1):
+        g = problem.gradient(w, t)
+        if coin(t):
+            g = g + gamma_gnr * (rule(problem, w, t, settings) - g)
+            settings.count += 1
+        w = w - lr * g
+        path.append(w)
+    return path
+
+
+def sam(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
+    """∇L(w + ρ·g/‖g‖)."""
+    g = problem.gradient(w, t)
+    return problem.gradient(w + settings.rho * g / g.norm(), t)
+
+
+def asam(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
+    """∇L(w + ρ·T²g/‖Tg‖), T = diag(|w| + η) on weights and 1 elsewhere."""
+    g = problem.gradient(w, t)
+    is_weight = torch.cat([torch.full((size,), "weight" in name) for name, size in problem.tensors])
+    scale = torch.where(is_weight, w.abs() + settings.options["eta"], torch.ones_like(w))
+    return problem.gradient(w + settings.rho * scale**2 * g / (scale * g).norm(), t)
+
+
+def gsam(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
+    """g2 − α·g1⊥, g1⊥ the part of g1 orthogonal to g2."""
+    g1 = problem.gradient(w, t)
+    g2 = sam(problem, w, t, settings)
+    orthogonal = g1 - (g1 @ g2) / (g2 @ g2) * g2
+    return g2 - settings.options["alpha"] * orthogonal
+
+
+def looksam(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
+    """g2 every k-th time; else g1 + α·(‖g1‖/‖g_v‖)·g_v with g_v the part of g2 orthogonal to g1 back then."""
+    g1 = problem.gradient(w, t)
+    if settings.count % settings.options["k"] == 0:
+        g2 = sam(problem, w, t, settings)
+        settings.memory["g_v"] = g2 - (g1 @ g2) / (g1 @ g1) * g1
+        return g2
+    g_v = settings.memory["g_v"]
+    return g1 + settings.options["alpha"] * g1.norm() / g_v.norm() * g_v
+
+
+def esam(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
+    """The gradient on the samples whose loss rose most at w + (ρ/β)·g/‖g‖ on the chosen tensors."""
+    beta, gamma = settings.options["beta"], settings.options["gamma"]
+    g = problem.gradient(w, t)
+    sizes = [size for _, size in problem.tensors]
+    chosen = torch.cat([torch.full((size,), settings.chosen(t, i)) for i, size in enumerate(sizes)])
+    there = w + torch.where(chosen, settings.rho / beta * g / g.norm(), torch.zeros_like(g))
+    rise = problem.losses(there, t) - problem.losses(w, t)
+    worst = rise.argsort(descending=True)[: ceil(gamma * len(rise))]
+    return problem.gradient(there, t, worst)
+
+
+def ssam_fisher(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
+    """∇L(w + ρ·m⊙g/‖g‖), m the entries with the largest Σ_i (∂ℓ_i)²."""
+    if settings.count % settings.options["every"] == 0:
+        samples = range(int(settings.options["samples"]))
+        information = sum(problem.gradient(w, t, torch.tensor([i])) ** 2 for i in samples)
+        assert isinstance(information, Tensor)
+        settings.memory["mask"] = _first(information.argsort(descending=True), len(w), settings)
+    return _masked(problem, w, t, settings)
+
+
+def ssam_dynamic(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
+    """∇L(w + ρ·m⊙g/‖g‖), m random at first; then the weakest live entries make room for random dead ones."""
+    if settings.count == 0:
+        settings.memory["mask"] = _first(settings.shuffled(t, len(w)), len(w), settings)
+    elif settings.count % settings.options["every"] == 0:
+        mask = settings.memory["mask"].clone()
+        live, dead = torch.where(mask)[0], torch.where(~mask)[0]
+        share = settings.options["drop"] * (1 + cos(pi * t / settings.T)) / 2
+        moving = min(int(share * len(live)), len(dead))
+        weakest = live[problem.gradient(w, t)[live].abs().argsort()[:moving]]
+        mask[weakest] = False
+        mask[dead[settings.shuffled(t, len(dead))[:moving]]] = True
+        settings.memory["mask"] = mask
+    return _masked(problem, w, t, settings)
+
+
+def _first(order: Tensor, total: int, settings: Settings) -> Tensor:
+    mask = torch.zeros(total, dtype=torch.bool)
+    mask[order[: round((1 - settings.options["sparsity"]) * total)]] = True
+    return mask
+
+
+def _masked(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
+    g = problem.gradient(w, t)
+    return problem.gradient(w + settings.rho * settings.memory["mask"] * g / g.norm(), t)
+
+
+REFERENCES: dict[str, Rule] = {
+    "sam": sam,
+    "asam": asam,
+    "gsam": gsam,
+    "looksam": looksam,
+    "esam": esam,
+    "ssam-fisher": ssam_fisher,
+    "ssam-dynamic": ssam_dynamic,
+}
