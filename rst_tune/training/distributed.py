@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["barrier", "default_device", "rank", "sum_over_processes", "world_size", "wrap"]
+__all__ = ["barrier", "default_device", "gather", "own_share", "rank", "sum_over_processes", "world_size", "wrap"]
 
 
 def _active() -> bool:
@@ -28,6 +28,20 @@ def sum_over_processes(values: Tensor) -> Tensor:
         values = values.clone()
         dist.all_reduce(values)
     return values
+
+
+def gather(value: Tensor) -> Tensor:
+    """Return the values of all processes, in the order of their numbers."""
+    values = torch.zeros(world_size(), dtype=value.dtype, device=value.device)
+    values[rank()] = value
+    return sum_over_processes(values)
+
+
+def own_share(values: Tensor) -> Tensor:
+    """Return this process's part of gathered values; if their number changed since, the first takes the sum."""
+    if len(values) == world_size():
+        return values[rank()].clone()
+    return values.sum() if rank() == 0 else torch.zeros_like(values[0])
 
 
 def barrier() -> None:

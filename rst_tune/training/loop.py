@@ -87,7 +87,7 @@ class Run:
         self._build_optimizer()
         self._step_in_epoch = 0
         self._stream: Iterator[Batch] | None = None
-        self._loss_sum = torch.zeros((), device=self.device)
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
 
     def _build_optimizer(self) -> None:
         recipe, method = self.task.recipe, self.method
@@ -182,7 +182,7 @@ class Run:
         A loss that is not finite ends the run as `diverged`; then the metrics of the last good epoch come back.
         """
         self.steps(self.steps_per_epoch)
-        totals = distributed.sum_over_processes(self._loss_sum.double())
+        totals = distributed.sum_over_processes(self._loss_sum)
         train_loss = float(totals) / (self.steps_per_epoch * self._world)
         error, loss = self._evaluate(self.data.validation)
         self._clock.mark("evaluation")
@@ -280,7 +280,7 @@ class Run:
             "epoch_index": self.epoch_index,
             "step_in_epoch": self._step_in_epoch,
             "history": self.history,
-            "loss_sum": self._loss_sum,
+            "loss_sums": distributed.gather(self._loss_sum),
             "seconds": self._clock.read(),
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -291,7 +291,7 @@ class Run:
         self.optimizer.load_state_dict(state["optimizer"])
         self.status, self.history = state["status"], state["history"]
         self.epoch_index, self._step_in_epoch = state["epoch_index"], state["step_in_epoch"]
-        self._loss_sum = state["loss_sum"].to(self.device)
+        self._loss_sum = distributed.own_share(state["loss_sums"]).to(self.device)
         self._clock.load(state["seconds"])
         self._stream = None
 
