@@ -172,8 +172,9 @@ def _caveats(search: Search, rows: Rows, points: Rows) -> list[str]:
 
 def _caveats_of_trials(search: Search, rows: Rows) -> list[str]:
     count = Counter(t.status for t in search.trials)
-    broken = sum(t.status == "complete" and t.full and not t.finished for t in search.trials)
-    lost = len({t.config_id for t in search.finished()}) - len(rows)
+    lost = [t for t in search.trials if t.status == "complete" and t.full and not t.finished]
+    costless = sum(not np.isfinite(t.extra_propagation) for t in lost)
+    broken = len(lost) - costless
     ended = count["complete"] + count["stopped"] + count["diverged"] + count["failed"]
     return [
         "the search is empty: no trial was drawn" if not search.trials else "",
@@ -183,7 +184,7 @@ def _caveats_of_trials(search: Search, rows: Rows) -> list[str]:
         f"{count['diverged']} of {len(search.trials)} trials diverged" if count["diverged"] else "",
         f"{count['failed']} of {len(search.trials)} trials failed" if count["failed"] else "",
         f"{broken} complete trials have no finite error and were left out" if broken else "",
-        f"{lost} configurations have no finite cost and were left out" if lost else "",
+        f"{costless} complete trials have no finite cost and were left out" if costless else "",
         "no trial was trained to its end, so there is no front" if search.trials and not rows else "",
     ]
 

@@ -40,7 +40,9 @@ def importance(search: Search, seed: int = 0) -> Importance:
     caveats = (f"not varied: {', '.join(fixed)}",) if fixed else ()
     if not spaces:
         return _none(trials, *caveats)
-    values = get_param_importances(_study(trials, spaces), evaluator=FanovaImportanceEvaluator(n_trees=32, seed=seed))
+    values = get_param_importances(
+        _study(trials, spaces), evaluator=FanovaImportanceEvaluator(n_trees=24, max_depth=8, seed=seed)
+    )
     return Importance(
         values={name: float(share) for name, share in values.items()}, trials=len(trials), caveats=caveats
     )

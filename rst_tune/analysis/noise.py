@@ -46,8 +46,7 @@ def summarise(search: Search) -> list[ConfigSummary]:
     confirming began, only a replicated configuration may be on the front or keep another one off it: among
     hundreds of single runs some are lucky. A single run then has the probability of joining that front.
     """
-    groups = search.by_config().items()
-    rows = [_summary(key, counted(trials)) for key, trials in groups if _has_cost(trials[0])]
+    rows = [_summary(key, counted(trials)) for key, trials in search.by_config().items()]
     able = eligible(rows, search)
     chances = _chances(rows, able)
     members = front([_point(row, ok) for row, ok in zip(rows, able, strict=True)])
@@ -68,15 +67,12 @@ def beliefs_of(rows: Sequence[ConfigSummary]) -> Beliefs | None:
 
 def beliefs_about(points: Sequence[ConfigSummary], rows: Sequence[ConfigSummary]) -> Beliefs | None:
     """Return the joint belief of some configurations, with the noise measured on all replicated ones of `rows`."""
+    if not points:
+        return None
     chosen = {point.config_id for point in points}
     others = [row for row in rows if row.seeds > 1 and row.config_id not in chosen]
     belief = beliefs_of([*points, *others])
     return None if belief is None else belief.take(np.arange(len(points)))
-
-
-def _has_cost(trial: Trial) -> bool:
-    cost = trial.config.get("extra_propagation")
-    return cost is not None and bool(np.isfinite(cost))
 
 
 def eligible(rows: Sequence[ConfigSummary], search: Search) -> list[bool]:

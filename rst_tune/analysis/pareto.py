@@ -123,7 +123,11 @@ def attainment_difference(left: Sequence[ArrayLike], right: Sequence[ArrayLike],
     """
     first = np.column_stack(_stacked(left))
     second = np.column_stack(_stacked(right))
-    return np.asarray(moocore.eafdiff(first, second, intervals=intervals, rectangles=True))
+    try:
+        return np.asarray(moocore.eafdiff(first, second, intervals=intervals, rectangles=True))
+    except ValueError:
+        # moocore cannot shape an empty answer: nowhere does one side attain more.
+        return np.zeros((0, 5))
 
 
 def reference_of(search: Search) -> Point | None:

@@ -99,13 +99,14 @@ class Trial:
 
     @property
     def finished(self) -> bool:
-        """Whether it was trained to the full horizon with a finite result: only then may it be on a front."""
-        return self.full and self.status == "complete" and self.error is not None and math.isfinite(self.error)
+        """Whether it was trained to the full horizon, its error and cost finite: only then may it be on a front."""
+        whole = self.full and self.status == "complete" and self.error is not None
+        return whole and math.isfinite(self.error or 0.0) and math.isfinite(self.extra_propagation)
 
     @property
     def extra_propagation(self) -> float:
-        """The cost: expected extra pairs a step, known before training."""
-        return float(self.config["extra_propagation"])
+        """The cost: expected extra pairs a step, known before training; not a number where it was not recorded."""
+        return float(self.config.get("extra_propagation", math.nan))
 
 
 @dataclass(frozen=True, kw_only=True)

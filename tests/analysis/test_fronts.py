@@ -1,0 +1,116 @@
+"""The delivered answer: right where there is one, honest where there is none."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from synthetic import make_config, write_search
+from test_noise import search_of, trial
+
+from rst_tune.analysis import fronts, records
+
+
+def runs(cost, errors, gamma=1.0, **extra):
+    config = make_config("constant", cost, gamma)
+    identity = records.config_id(config["coordinates"])
+    made = [trial(cost, s, e, **extra) for s, e in enumerate(errors)]
+    return [replace(t, config=config, config_id=identity, key=f"{identity}-{t.seed}") for t in made]
+
+
+# The means and standard errors of the paper's ResNet18 on CIFAR-10, spread over three seeds.
+PAPER = [*runs(0.0, [4.38, 4.48, 4.58], 0.0), *runs(0.5, [3.55, 3.65, 3.75]), *runs(1.0, [3.74, 3.81, 3.88])]
+
+
+def test_the_answer_is_one_sentence(tmp_path):
+    front = fronts.delivered(search_of(PAPER, tmp_path, "done"))
+    assert front.answer == (
+        "train with G-RST, constant p = 0.5, gamma 2: error 3.65 ± 0.06 % at 50 % extra compute; "
+        "SAM gives 3.81 ± 0.04 % at 100 %"
+    )
+    assert [p.extra_propagation for p in front.points] == [0.0, 0.5]
+    assert front.base.error_mean == pytest.approx(4.48)
+    assert front.sam.error_mean == pytest.approx(3.81)
+
+
+def test_the_recommended_one_is_the_cheapest_within_a_standard_error(tmp_path):
+    spread = (-0.1, 0.0, 0.1)
+    search = search_of(
+        [
+            *runs(0.0, [4.5 + s for s in spread], 0.0),
+            *runs(0.3, [3.64 + s for s in reversed(spread)]),
+            *runs(0.6, [3.61 + s for s in spread]),
+            *runs(0.9, [3.60 + s for s in reversed(spread)]),
+        ],
+        tmp_path,
+    )
+    assert fronts.delivered(search).recommended.extra_propagation == 0.3
+
+
+def test_without_replicates_the_knee_is_recommended_and_the_front_called_lucky(tmp_path):
+    search = search_of([*runs(0.0, [5.0], 0.0), *runs(0.3, [3.1]), *runs(1.0, [3.0])], tmp_path)
+    front = fronts.delivered(search)
+    assert front.recommended.extra_propagation == 0.3
+    assert "3.10 % (one seed)" in front.answer
+    assert any("one seed a configuration" in note for note in front.caveats)
+    assert front.confirmed == front.indistinguishable == ()
+
+
+def test_confirmed_and_indistinguishable(tmp_path):
+    near = [*runs(0.0, [4.4, 4.5, 4.6], 0.0), *runs(0.5, [3.4, 3.5, 3.6]), *runs(0.52, [3.39, 3.5, 3.62])]
+    front = fronts.delivered(search_of(near, tmp_path, "done"))
+    assert [p.extra_propagation for p in front.confirmed] == [0.0, 0.5]
+    assert [p.extra_propagation for p in front.indistinguishable] == [0.52]
+
+
+def test_optimistic_and_pessimistic_fronts(tmp_path):
+    wide, narrow = runs(0.5, [3.0, 3.5, 4.0]), runs(0.6, [3.39, 3.40, 3.41])
+    front = fronts.delivered(search_of([*wide, *narrow], tmp_path, "done"))
+    assert [p.extra_propagation for p in front.optimistic] == [0.5]
+    assert [p.extra_propagation for p in front.pessimistic] == [0.5, 0.6]
+
+
+def test_rows_are_json_with_the_promised_names(tmp_path):
+    front = fronts.delivered(records.load(write_search(tmp_path, trials=20)))
+    promised = {"family", "schedule", "rule", "gamma_gnr", "gamma_rst", "extra_propagation", "error_mean", "error_sem"}
+    promised |= {"seeds", "p_nondominated", "test_error_mean", "test_error_sem", "run_id"}
+    rows = json.loads(json.dumps(front.rows(), allow_nan=False))
+    assert rows
+    assert all(promised <= set(row) for row in rows)
+    costs = [row["extra_propagation"] for row in rows]
+    assert costs == sorted(costs)
+
+
+def test_names_from_files_are_text_in_a_notebook(tmp_path):
+    (run,) = runs(0.5, [3.0])
+    evil = replace(run, config={**run.config, "family": "<script>alert(1)</script>", "rule": "<img>"})
+    page = fronts.delivered(search_of([evil], tmp_path))._repr_html_()
+    assert "<script>" not in page
+    assert "<img>" not in page
+    assert "&lt;script&gt;" in page
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("trials", "phase", "said"),
+    [
+        ([], "search", "the search is empty"),
+        ([trial(0.5, 0, None, status="running")], "search", "no trial was trained to its end"),
+        ([trial(0.5, s, None, status="diverged") for s in range(3)], "done", "3 of 3 trials diverged"),
+        ([trial(0.5, 0, NAN)], "done", "no finite error"),
+        ([trial(0.5, 0, 3.0)], "done", "one configuration only"),
+        ([*runs(0.5, [3.0], 1.0), *runs(0.5, [3.1], 0.9)], "done", "all configurations cost the same"),
+        ([*runs(0.5, [3.0, 3.0]), *runs(0.6, [3.0, 3.0])], "done", "the same error"),
+        ([*runs(0.5, [3.0, 3.1]), trial(0.2, 0, None, status="failed")], "confirm", "not done (phase confirm"),
+        ([replace(trial(0.5, 0, 3.0), config={"family": "constant"})], "done", "no finite cost"),
+        ([replace(trial(0.5, 0, 3.0), config={"extra_propagation": NAN})], "done", "no finite cost"),
+    ],
+)
+def test_what_is_missing_is_said(tmp_path, trials, phase, said):
+    front = fronts.delivered(search_of(trials, tmp_path, phase))
+    assert any(said in note for note in front.caveats), front.caveats
+    assert front.answer
+    assert said.split()[0] in front._repr_html_()
+    json.dumps(front.rows(), allow_nan=False)
+    assert (front.hypervolume is None) == (front.reference is None)

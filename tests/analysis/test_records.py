@@ -1,0 +1,57 @@
+"""The record survives what happens to files."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from synthetic import write_search
+
+from rst_tune.analysis import records
+from rst_tune.errors import InputError
+
+
+def test_everything_written_is_read_back(tmp_path):
+    search = records.load(write_search(tmp_path, trials=30))
+    statuses = {t.status for t in search.trials}
+    assert {"complete", "stopped", "diverged"} <= statuses
+    assert search.done
+    assert search.reference == (4.6, 1.1)
+    assert {t.role for t in search.trials} == {"search", "confirm"}
+    done = next(t for t in search.trials if t.status == "complete")
+    assert done.started < done.ended
+    assert done.history["validation_error"][-1] == done.error
+    assert len(done.config["curve"]) == len(done.config["coins"]) == 100
+
+
+def test_a_torn_last_line_is_named_and_the_rest_goes_on(tmp_path):
+    path = write_search(tmp_path, trials=5) / records.RECORD_NAME
+    whole = len(records.load(tmp_path).trials)
+    with path.open("ab") as file:
+        file.write(b'{"event": "tri')
+    with pytest.warns(UserWarning, match="damaged line"):
+        assert len(records.load(tmp_path).trials) == whole
+    writer = records.Record(tmp_path)
+    writer.append("phase", name="search")
+    writer.close()
+    assert json.loads(path.read_bytes().splitlines()[-1])["name"] == "search"
+    with pytest.warns(UserWarning, match="damaged line"):
+        assert records.load(tmp_path).phase == "search"
+
+
+def test_an_event_of_no_trial_is_named(tmp_path):
+    writer = records.Record(tmp_path)
+    writer.append("end", key="nobody", status="complete")
+    writer.close()
+    with pytest.warns(UserWarning, match="no known trial"):
+        assert records.load(tmp_path).trials == ()
+
+
+def test_a_directory_without_a_record_says_what_to_give(tmp_path):
+    with pytest.raises(InputError, match=r"record\.jsonl"):
+        records.load(tmp_path / "nowhere")
+
+
+def test_a_result_that_is_not_finite_is_not_finished(tmp_path):
+    done = next(t for t in records.load(write_search(tmp_path, trials=3)).trials if t.finished)
+    assert not replace(done, error=float("inf")).finished
+    assert not replace(done, error=float("nan")).finished
