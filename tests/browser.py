@@ -100,6 +100,16 @@ class Browser:
         move = {"type": "pointerMove", "duration": 50, "x": round(x), "y": round(y), "origin": "viewport"}
         self.post("/actions", actions=[{"type": "pointer", "id": "mouse", "actions": [move]}])
 
+    def click_at(self, x: float, y: float) -> None:
+        """Click at a place in the window, a little after the pointer came there, as a hand would."""
+        self.move_to(x, y)
+        press = [
+            {"type": "pause", "duration": 200},
+            {"type": "pointerDown", "button": 0},
+            {"type": "pointerUp", "button": 0},
+        ]
+        self.post("/actions", actions=[{"type": "pointer", "id": "mouse", "actions": press}])
+
     def resize(self, width: int, height: int, scale: float = 1.0) -> None:
         self.devtools(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False

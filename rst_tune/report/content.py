@@ -9,7 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from rst_tune.analysis import fronts, labels, pareto, posterior
+from rst_tune.analysis import fronts, labels, pareto, posterior, questions
 from rst_tune.analysis.importance import importance
 from rst_tune.analysis.noise import ConfigSummary
 from rst_tune.analysis.records import Search, Trial
@@ -31,6 +31,7 @@ class Panel:
     title: str
     note: str = ""
     plots: Mapping[str, go.Figure] | None = None
+    texts: Sequence[tuple[str, str]] = ()
     missing: str = ""
 
 
@@ -153,6 +154,7 @@ def panels(search: Search, found: fronts.Front) -> list[Panel]:
         _schedules(front),
         _map(search, found),
         _importances(search),
+        _questions(search, found),
         _parallel(points),
         one_figure(
             "timeline", "Who trained what, and when", _TIMELINE, figures.timeline(search.trials, search.updated)
@@ -223,6 +225,12 @@ def _importances(search: Search) -> Panel:
     note = f"Functional ANOVA over {result.trials:,} of {len(trials):,} finished trials."
     note += "".join(" " + words.sentence(caveat) for caveat in result.caveats)
     return one_figure("importance", title, note, figures.importances(result.values))
+
+
+def _questions(search: Search, found: fronts.Front) -> Panel:
+    answers = questions.answers(search, found.summaries)
+    texts = [(answer.question, answer.text) for answer in answers]
+    return Panel(name="questions", title="The paper's questions, asked of this search", texts=texts)
 
 
 def _parallel(points: Sequence[ConfigSummary]) -> Panel:

@@ -19,7 +19,7 @@ from rst_tune.report import content, words
 from rst_tune.report.content import Panel
 from rst_tune.report.words import escaped
 
-__all__ = ["assemble", "figures_json", "render", "section", "write"]
+__all__ = ["assemble", "caveat_list", "figures_json", "render", "section", "write"]
 
 
 def write(search: Search, path: Path | str) -> Path:
@@ -86,7 +86,7 @@ def figures_json(panels: Sequence[Panel]) -> dict[str, Any]:
 def section(panel: Panel, after: str = "") -> str:
     """Return one section; where something is missing it says what."""
     note = f'<p class="note">{escaped(panel.note)}</p>' if panel.note else ""
-    body = f'<p class="missing">{escaped(panel.missing)}</p>' if panel.missing else _plots(panel)
+    body = f'<p class="missing">{escaped(panel.missing)}</p>' if panel.missing else _plots(panel) + _texts(panel)
     return f'<section id="{panel.name}"><h2>{escaped(panel.title)}</h2>{note}{body}{after}</section>'
 
 
@@ -102,6 +102,11 @@ def _plots(panel: Panel) -> str:
     return f'<div class="grid">{"".join(items)}</div>' if len(items) > 1 else "".join(items)
 
 
+def _texts(panel: Panel) -> str:
+    items = (f"<dt>{escaped(head)}</dt><dd>{escaped(words.sentence(text))}</dd>" for head, text in panel.texts)
+    return f'<dl class="texts">{"".join(items)}</dl>' if panel.texts else ""
+
+
 def _caption(text: str) -> str:
     """Return the head of a small figure: what it is, and in softer ink what it reaches."""
     if not text:
@@ -112,12 +117,16 @@ def _caption(text: str) -> str:
 
 def _answer(search: Search, front: fronts.Front) -> str:
     numbers = "".join(f"<div><dt>{escaped(k)}</dt><dd>{escaped(v)}</dd></div>" for k, v in content.facts(search, front))
-    caveats = "".join(f"<li>{escaped(words.sentence(caveat))}</li>" for caveat in front.caveats)
-    listed = f'<ul class="caveats" aria-label="Caveats">{caveats}</ul>' if caveats else ""
     return (
         f'<section id="answer" class="answer"><h1>{escaped(words.sentence(front.answer))}</h1>'
-        f'<dl class="facts">{numbers}</dl>{listed}</section>'
+        f'<dl class="facts">{numbers}</dl>{caveat_list(front.caveats)}</section>'
     )
+
+
+def caveat_list(caveats: Sequence[str]) -> str:
+    """Return what a reader must know beside an answer."""
+    items = "".join(f"<li>{escaped(words.sentence(caveat))}</li>" for caveat in caveats)
+    return f'<ul class="caveats" aria-label="Caveats">{items}</ul>' if items else ""
 
 
 _FRONT_HEADS = (

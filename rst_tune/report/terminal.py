@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from rst_tune.analysis import labels, pareto, published
+from rst_tune.analysis.compare import Comparison
 from rst_tune.analysis.fronts import Front
 from rst_tune.analysis.noise import ConfigSummary
 from rst_tune.analysis.records import Search, Trial
 from rst_tune.report import words
-from rst_tune.report.comparison import Comparison
 
-__all__ = ["compare_table", "front_table", "paper_table", "status_table", "trials_table"]
+__all__ = ["compare_table", "errors_by_cost", "front_table", "paper_table", "status_table", "trials_table"]
 
 STYLES = {"confirmed": "bold green", "uncertain": "yellow", "single seed": "magenta", "dominated": "dim"}
 
@@ -122,19 +122,31 @@ def trials_table(trials: Sequence[Trial], limit: int | None = 30) -> Table:
 
 def compare_table(comparison: Comparison) -> RenderableType:
     """Return searches beside each other: hypervolume with its interval, and the error each cost buys."""
-    volumes = _table("search", "points", "hypervolume", "90 % interval", numbers=("points", "hypervolume"))
+    volumes = _table(
+        "search", "points", "pairs", "hypervolume", "95 % interval", numbers=("points", "pairs", "hypervolume")
+    )
     for entry in comparison.entries:
-        span = words.MISSING if entry.interval is None else " … ".join(words.number(v) for v in entry.interval)
-        volumes.add_row(escape(entry.name), str(len(entry.front.points)), words.number(entry.hypervolume), span)
-    names = [entry.name for entry in comparison.entries]
-    table = _table("at most", *(escape(name) for name in names), numbers=["at most", *(escape(n) for n in names)])
-    for row in comparison.by_cost:
-        cells = [
-            words.error(cell.error, cell.sem) + words.difference(cell.difference, cell.half_width) for cell in row.cells
-        ]
-        table.add_row(words.cost(row.extra_propagation), *cells)
-    note = Text(f"Error in % that each cost buys; in brackets against {names[0]}, with a 95 % interval.", style="dim")
-    return Group(volumes, Text(""), note, table)
+        cells = (str(len(entry.front.points)), words.number(entry.pairs), words.number(entry.hypervolume))
+        volumes.add_row(escape(entry.name), *cells, words.interval(entry.low, entry.high))
+    first, *others = (escape(entry.name) for entry in comparison.entries)
+    table = _table("error within", first, *others, numbers=["error within", first, *others])
+    for row in errors_by_cost(comparison):
+        table.add_row(*(escape(cell) for cell in row))
+    note = Text(f"Others: difference to {comparison.entries[0].name}, with a 95 % interval; below 0 is better.")
+    caveats = [Text(f"• {caveat}", style="dim") for caveat in comparison.caveats]
+    return Group(volumes, Text(""), table, note, *caveats)
+
+
+def errors_by_cost(comparison: Comparison) -> list[list[str]]:
+    """Return rows of a cost, the lowest error the first search has within it, and how far every other is from that."""
+    first, *others = comparison.entries
+    gaps = {(g.name, g.cost): words.difference(g.difference, g.low, g.high) for g in comparison.differences}
+    rows = []
+    for cost in sorted({gap.cost for gap in comparison.differences}):
+        errors = [p.error_mean for p in first.front.points if p.extra_propagation <= cost + 1e-9]
+        cells = [gaps.get((entry.name, cost), words.MISSING) for entry in others]
+        rows.append([words.cost(cost), words.error(min(errors)), *cells])
+    return rows
 
 
 def paper_table(name: str, summaries: Sequence[ConfigSummary] = (), dataset: str | None = None) -> RenderableType:
@@ -170,8 +182,7 @@ def _own_cells(pair: published.Beside | None) -> list[str]:
         return ["", ""]
     test = pair.split == "test"
     mean = pair.ours.test_error_mean if test else pair.ours.error_mean
-    span = "" if pair.low is None or pair.high is None else f" [{pair.low:+.2f}, {pair.high:+.2f}]"
-    return [f"{words.error(mean)} ({pair.split})", escape(f"{pair.difference:+.2f}{span}")]
+    return [f"{words.error(mean)} ({pair.split})", escape(words.difference(pair.difference, pair.low, pair.high))]
 
 
 def _remarks(row: published.PublishedRow) -> list[str]:

@@ -59,15 +59,22 @@ def cost(extra_propagation: float) -> str:
     return f"{number(100 * extra_propagation, 3)} %"
 
 
-def difference(gap: float | None, half_width: float | None) -> str:
-    """Return a difference in brackets with its interval, to stand behind a number.
+def difference(gap: float, low: float | None, high: float | None) -> str:
+    """Return a difference with its interval.
 
-    >>> difference(-0.2, 0.13), difference(0.1, None), difference(None, None)
-    (' (-0.20 ± 0.13)', ' (+0.10)', '')
+    >>> difference(-0.2, -0.33, -0.07), difference(0.1, None, None)
+    ('-0.20 [-0.33, -0.07]', '+0.10')
     """
-    if gap is None:
-        return ""
-    return f" ({gap:+.2f})" if half_width is None else f" ({gap:+.2f} ± {half_width:.2f})"
+    return f"{gap:+.2f}" if low is None or high is None else f"{gap:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Return an interval.
+
+    >>> interval(0.5, 0.75), interval(None, None)
+    ('0.5 … 0.75', '–')
+    """
+    return MISSING if low is None or high is None else f"{number(low)} … {number(high)}"
 
 
 def probability(value: float | None) -> str:

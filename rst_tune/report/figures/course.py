@@ -67,7 +67,7 @@ def _bars(status: str, color: str, trials: Sequence[Trial], begin: float, now: f
         x=rounded(length / unit for _, length in spans),
         orientation="h",
         name=f"{status} ({len(trials)})",
-        marker={"color": color, "line": {"width": 0.5, "color": "rgba(255,255,255,0.8)"}},
+        marker={"color": color, "line": {"width": 0.5 if len(trials) < 500 else 0, "color": "rgba(255,255,255,0.8)"}},
         text=[words.escaped(f"#{t.number} {t.config.get('family', '?')}") for t in trials],
         textposition="none",
         hovertemplate="%{text}<br>%{x:.3g} long<extra>" + status + "</extra>",

@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 from rst_tune.analysis import labels
 from rst_tune.analysis.noise import ConfigSummary
 from rst_tune.report import words
-from rst_tune.report.figures.style import BLUE, GREY, GRID, ORANGE, columns, empty, figure, rounded
+from rst_tune.report.figures.style import BLUE, GREY, GRID, ORANGE, columns, empty, faintness, figure, rounded
 
 __all__ = ["importances", "landscape", "parallel", "schedule", "schedules", "thinned_indices"]
 
@@ -182,8 +182,8 @@ def _thirds(points: Sequence[ConfigSummary], kept: Sequence[int]) -> list[tuple[
     rest = [i for i in kept if not points[i].on_front]
     cut = max(1, len(rest) // 3)
     return [
-        ("the rest", rest[cut:], "rgba(139,146,156,0.28)", 1.0),
-        ("best third", rest[:cut], "rgba(86,180,233,0.6)", 1.2),
+        ("the rest", rest[cut:], f"rgba(139,146,156,{faintness(4 * len(rest)):.2f})", 1.0),
+        ("best third", rest[:cut], f"rgba(86,180,233,{faintness(len(rest)):.2f})", 1.2),
         ("front", [i for i in kept if points[i].on_front], ORANGE, 2.4),
     ]
 

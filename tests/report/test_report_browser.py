@@ -1,0 +1,202 @@
+"""The page in a real Chromium: it draws, asks nobody for anything, and does what its controls say."""
+
+import html
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rst_tune.analysis.fronts import delivered
+from rst_tune.report import comparison_page, figures, page
+from rst_tune.training.task import Method
+
+READY = "document.documentElement.dataset.ready"
+ROWS = "return [...document.querySelectorAll('#rows tr')].map(r => [...r.cells].map(c => c.textContent))"
+
+
+@pytest.fixture
+def opened(chromium, page_file):
+    chromium.dark(False)
+    chromium.resize(1280, 900)
+    chromium.open(page_file)
+    assert chromium.wait(READY) == "yes"
+    yield chromium
+    assert chromium.console() == []
+    assert chromium.outside() == []
+
+
+def column(browser, name: str) -> list[str]:
+    titles = browser.run("return [...document.querySelectorAll('#heads th')].map(h => h.textContent)")
+    return [row[titles.index(name)] for row in browser.run(ROWS)]
+
+
+def test_every_figure_is_drawn(opened):
+    assert opened.run("return [...document.querySelectorAll('.plot')].every(p => p.querySelector('svg.main-svg'))")
+    assert opened.run("return document.querySelectorAll('.plot').length") >= 8
+
+
+def point_of(browser, trace: str) -> list[float]:
+    """Return where in the window the first point of a trace of the front is."""
+    script = """
+        const div = document.querySelector('[data-figure="front-0"]');
+        div.scrollIntoView({block: 'center', behavior: 'instant'});
+        const trace = div._fullData.find(t => t.name && t.name.startsWith(arguments[0]));
+        const box = div.getBoundingClientRect(), {xaxis, yaxis} = div._fullLayout;
+        return [box.left + xaxis._offset + xaxis.d2p(trace.x[0]), box.top + yaxis._offset + yaxis.d2p(trace.y[0])];
+    """
+    return browser.run(script, trace)
+
+
+def test_hover_shows_the_configuration(opened, search):
+    first = next(p for p in delivered(search).summaries if p.verdict == "confirmed")
+    opened.move_to(*point_of(opened, "confirmed"))
+    text = opened.wait("[...document.querySelectorAll('.hoverlayer .hovertext text')].map(t => t.textContent).join()")
+    assert first.run_id in text
+    assert f"{first.error_mean:.2f}" in text
+
+
+def test_a_click_on_a_point_shows_its_trials(opened, search):
+    first = next(p for p in delivered(search).summaries if p.verdict == "confirmed")
+    x, y = point_of(opened, "confirmed")
+    opened.click_at(x, y)
+    assert opened.wait("document.getElementById('filter').value") == first.config_id
+    assert len(opened.run(ROWS)) == first.seeds
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("diverged", lambda t: t.status == "diverged"),
+        ("ramp-up asam", lambda t: t.config["family"] == "ramp-up" and t.config["rule"] == "asam"),
+        ("error<3.9 extra<=0.6", lambda t: t.error is not None and t.error < 3.9 and t.extra_propagation <= 0.6),
+        ("no such word", lambda t: False),
+    ],
+)
+def test_the_filter_filters(opened, search, text, wanted):
+    opened.type("#filter", text)
+    expected = sum(wanted(t) for t in search.trials)
+    assert opened.run("return document.getElementById('count').textContent").startswith(f"{expected} of ")
+    assert len(opened.run(ROWS)) == min(expected, 50)
+
+
+def test_only_the_front(opened, search):
+    opened.click("#front-only")
+    members = {p.config_id for p in delivered(search).points}
+    assert len(opened.run(ROWS)) == sum(t.config_id in members for t in search.trials)
+
+
+def test_sorting_sorts_by_mouse_and_by_key(opened):
+    opened.click("#more")
+    opened.click("[data-column=extra] button")
+    costs = [float(text.split()[0]) for text in column(opened, "extra")]
+    assert costs == sorted(costs)
+    assert opened.run("return document.querySelector('[data-column=extra]').ariaSort") == "ascending"
+    opened.press("\ue007")  # enter, on the button that has the focus
+    costs = [float(text.split()[0]) for text in column(opened, "extra")]
+    assert costs == sorted(costs, reverse=True)
+    assert opened.run("return document.querySelectorAll('[aria-sort]').length") == 1
+
+
+def test_missing_values_sort_last_both_ways(opened):
+    opened.click("#more")
+    for _ in range(2):
+        opened.click("[data-column=error] button")
+        errors = column(opened, "error, %")
+        missing = errors.count("–")
+        assert missing
+        assert errors[-missing:] == ["–"] * missing
+
+
+@pytest.mark.parametrize("table", ["#front-table", "#table"])
+def test_the_copied_yaml_is_a_method(opened, search, table):
+    opened.devtools("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    key = opened.run(f"return document.querySelector('{table} tbody tr:nth-child(2) button.copy').dataset.key")
+    opened.click(f"{table} tbody tr:nth-child(2) button.copy")
+    opened.wait(f"document.querySelector('{table} tbody tr:nth-child(2) button.copy').textContent === 'Copied'")
+    copied = yaml.safe_load(opened.run("return navigator.clipboard.readText()"))
+    config = next(t.config for t in search.trials if t.key == key)
+    assert Method.model_validate(copied) == Method.from_config(dict(config))
+
+
+def test_dark_follows_the_system_and_the_button(opened):
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    light = opened.run(ground)
+    opened.click("#theme")
+    dark = opened.run(ground)
+    assert dark != light
+    opened.wait("document.querySelector('.plot').layout.font.color === '#e7eaee'")
+    opened.dark(True)
+    opened.post("/refresh")
+    assert opened.wait(READY) == "yes"
+    assert opened.run(ground) == dark
+
+
+def test_a_phone_needs_no_sideways_scrolling(opened):
+    opened.resize(390, 844)
+    opened.post("/refresh")
+    assert opened.wait(READY) == "yes"
+    assert opened.run("return document.documentElement.scrollWidth") <= 390
+    assert opened.run("return [...document.querySelectorAll('.plot')].every(p => p.layout.width === undefined)")
+
+
+def test_it_prints_and_comes_back(opened):
+    opened.click("#theme")
+    picture = opened.devtools("Page.printToPDF")
+    assert picture["data"].startswith("JVBERi")
+    assert opened.run("return document.documentElement.dataset.theme") == "dark"
+
+
+def test_names_of_a_record_are_never_code(chromium, search, tmp_path):
+    hostile = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
+    trials = [
+        replace(t, config={**t.config, "family": hostile, "rule": hostile}, node=hostile, key=f"{hostile}{t.number}")
+        for t in search.trials
+    ]
+    bad = replace(search, trials=tuple(trials), header={**search.header, "name": hostile})
+    chromium.open(page.write(bad, tmp_path / "hostile.html"))
+    assert chromium.wait(READY) == "yes"
+    chromium.move_to(*point_of(chromium, "confirmed"))
+    chromium.wait("document.querySelector('.hoverlayer .hovertext')")
+    assert chromium.run("return window.hacked") is None
+    assert hostile in column(chromium, "schedule")
+    assert chromium.console() == []
+
+
+def test_it_works_in_a_sandboxed_frame(chromium, page_file, tmp_path):
+    """MLflow shows artifacts in such a frame: no storage, no origin."""
+    outer = tmp_path / "outer.html"
+    inner = html.escape(page_file.read_text(), quote=True)
+    outer.write_text(f'<iframe sandbox="allow-scripts" width=900 height=700 srcdoc="{inner}"></iframe>')
+    chromium.open(outer)
+    chromium.post("/frame", id=0)
+    assert chromium.wait(READY) == "yes"
+    chromium.click("#theme")
+    chromium.post("/frame", id=None)
+    assert chromium.console() == []
+
+
+def test_the_comparison_is_drawn(chromium, search, other, tmp_path):
+    chromium.open(comparison_page.write({"first": search, "second": other}, tmp_path / "compare.html"))
+    assert chromium.wait(READY) == "yes"
+    assert chromium.run("return document.querySelectorAll('.plot.drawn').length") == 2
+    assert chromium.console() == []
+
+
+def test_a_figure_becomes_a_picture(chromium, search, tmp_path):
+    front = delivered(search)
+    path = figures.write_png(figures.front(front.summaries), tmp_path / "front.png", width=600, scale=2)
+    head = path.read_bytes()[:24]
+    assert head.startswith(b"\x89PNG")
+    assert (int.from_bytes(head[16:20]), int.from_bytes(head[20:24])) == (1200, 1040)
+
+
+def test_the_figure_alone_needs_no_network(chromium, search, tmp_path):
+    path = Path(tmp_path / "figure.html")
+    path.write_text(figures.to_html(figures.parallel(delivered(search).summaries)))
+    before = len(chromium.outside())
+    chromium.open(path)
+    chromium.wait("document.querySelector('svg.main-svg')")
+    assert len(chromium.outside()) == before
+    assert not re.search(r"<script[^>]+src=", path.read_text())
