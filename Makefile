@@ -1,5 +1,5 @@
 # Everything a person types. The first target that needs it makes the environment; nothing else has to be installed.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUTPUT ?= output/demo

@@ -34,27 +34,23 @@ def connected(address: str | None, *, log: Path, cpus: int | None = None) -> Ite
     The local cluster listens on loopback alone and asks for a token that only this process knows. A cluster's
     token comes from the environment, as Ray's documentation says.
     """
-    import ray
-
     address = address or os.environ.get("RAY_ADDRESS") or None
+    local = address in (None, "local")
+    if local:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        # Its name speaks of other systems; what it does everywhere is to bind everything to loopback.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    import ray  # only now: Ray reads these when it is imported
+
     _send_chatter_to(log)
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    loopback = {"num_cpus": cpus, "include_dashboard": False} if local else {}
     try:
-        if address is None or address == "local":
-            os.environ.setdefault("RAY_AUTH_MODE", "token")
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-            ray.init(
-                address="local",
-                num_cpus=cpus,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                _node_ip_address="127.0.0.1",
-            )
-        else:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address="local" if local else address, **loopback, **quiet)
     except (ConnectionError, TimeoutError, ValueError, RuntimeError) as error:
-        where = "a local Ray cluster" if address is None else f"the Ray cluster at {address}"
-        raise InputError(f"{where} cannot be reached: {error}. Check it with `rst-tune doctor`") from error
+        where = "a local Ray cluster cannot be started" if local else f"no Ray cluster answers at {address}"
+        raise InputError(f"{where}: {str(error).splitlines()[0]} Check it with `rst-tune doctor`") from error
     try:
         yield
     finally:

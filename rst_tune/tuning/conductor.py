@@ -350,5 +350,5 @@ class Conductor:
 
 
 def _lesson(trial: Trial) -> str:
-    """Return the ending as the sampler should learn it: what needs too much memory is to be avoided like what diverges."""
+    """Return the ending as the sampler should learn it: too much memory is to be avoided like divergence."""
     return "diverged" if trial.reason.startswith(OUT_OF_MEMORY) else trial.status

@@ -34,6 +34,10 @@ class _Link:
         self.fatal: BaseException | None = None
         self.failures = 0
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune pickles whatever it is given into a snapshot that nobody reads: it gets an empty shell."""
+        return {}
+
     def guard(self, work: Callable[[], Any], otherwise: Any) -> Any:
         """Do the work; an error (a full disk, say) stops the search instead of vanishing inside Tune."""
         if self.fatal is not None:
@@ -142,6 +146,9 @@ class _StopOnFatal(Stopper):  # type: ignore[misc]  # Ray is untyped
 class _Tick(Callback):  # type: ignore[misc]  # Ray is untyped
     def __init__(self, tick: Callable[[], None]) -> None:
         self._tick = tick
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self._tick()

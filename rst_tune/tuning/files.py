@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from rst_tune.errors import InputError, unknown_name
 
-__all__ = ["find", "load_function", "override", "read_yaml", "shipped", "validate"]
+__all__ = ["existing", "find", "load_function", "override", "read_yaml", "shipped", "validate"]
 
 Model = TypeVar("Model", bound=BaseModel)
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -71,6 +71,13 @@ def find(kind: str, name: str, *, beside: Path | None = None) -> Path:
         hint = f"; did you mean the shipped {near[0]!r}?" if near else ""
         raise InputError(f"no file {name}{hint} `rst-tune list` shows what is shipped")
     raise unknown_name(kind.replace("_", " ").rstrip("s"), name, known)
+
+
+def existing(path: Path) -> Path:
+    """Return the path of a file that is there."""
+    if not path.expanduser().is_file():
+        raise InputError(f"no file {path}: check the path")
+    return path.expanduser()
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

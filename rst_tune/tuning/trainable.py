@@ -45,8 +45,9 @@ class RstTrainable(tune.Trainable):  # type: ignore[misc]  # Ray is untyped
         return result if result["status"] == "running" else self._ended(result)
 
     def _ended(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the last result, without `done`: that would end the trial before the scheduler has seen it."""
         self._unwatch()
-        return {**result, "done": True}
+        return result
 
     def _watch_over(self) -> None:
         """End this process when the plan exceeds its time limit, even inside native code that holds the GIL."""

@@ -1,0 +1,130 @@
+"""What a search will cost, before anything is spent."""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from rst_tune.method import schedules
+from rst_tune.training.data import Dataset, load_dataset
+from rst_tune.training.loop import Run
+from rst_tune.training.task import Method
+from rst_tune.tuning.experiment import Experiment
+from rst_tune.tuning.space import Range, Space
+
+__all__ = ["Estimate", "estimate", "measure_pair", "paper_grid_pairs"]
+
+PAPER_SEEDS = 5
+_TENTHS = [i / 10 for i in range(1, 10)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The cost of a search. Hours are None where no time a pair is known.
+
+    `trials_unstopped` is how many configurations fit if nothing is stopped, `trials_stopped` if everything but a
+    few is stopped at the first rung: the search ends between the two.
+    """
+
+    name: str
+    search_id: str
+    steps_per_epoch: int
+    epochs: int
+    rungs: list[int]
+    pairs_budget: float
+    pairs_search: float
+    pairs_confirm: float
+    pairs_a_trial: float
+    trials_unstopped: int
+    trials_stopped: int
+    seconds_a_pair: float | None
+    slots: int
+    device_hours: float | None
+    wall_hours: float | None
+    paper_grid_pairs: float
+    paper_grid_device_hours: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+def paper_grid_pairs(steps: int) -> float:
+    """Return the pairs of the paper's own study: every group, the two ends, five seeds, `steps` each.
+
+    >>> round(paper_grid_pairs(1000))
+    445632
+    """
+    groups = [schedules.constant(p) for p in _TENTHS]
+    groups += [schedules.piecewise(a, b) for a in (0.0, 1.0) for b in _TENTHS]
+    groups += [schedules.piecewise(a, 0.5) for a in _TENTHS]
+    groups += [schedules.linear_group1(m) for m in _TENTHS] + [schedules.linear_group2(b) for b in _TENTHS]
+    groups += [schedules.cos1(), schedules.cos2(), schedules.sin1(), schedules.sin2()]
+    groups += [schedules.constant(0.0), schedules.constant(1.0)]
+    return PAPER_SEEDS * sum(steps * (1 + s.extra_propagation(steps)) for s in groups)
+
+
+def measure_pair(experiment: Experiment, data: Dataset, seconds: float = 2.0) -> float:
+    """Return the seconds of one propagation pair of this task on this machine, optimizer and data included."""
+    torch.set_num_threads(max(1, int(experiment.resources.cpu)))
+    run = Run(experiment.task, Method(schedule={"family": "constant", "p": 1.0}), seed=0, data=data)
+    run.steps(1)
+    begun, done = time.perf_counter(), run.pairs
+    while time.perf_counter() - begun < seconds and run.steps(1):
+        pass
+    return (time.perf_counter() - begun) / max(run.pairs - done, 1.0)
+
+
+def _mean_cost(space: Space | str) -> float:
+    axis = space.extra_propagation if isinstance(space, Space) else 0.5
+    if isinstance(axis, Range):
+        return (axis.low + axis.high) / 2
+    values = axis if isinstance(axis, list) else [axis]
+    return sum(values) / len(values)
+
+
+def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) -> Estimate:
+    """Return what `experiment` will cost on `slots` trials at a time; `measure` times a few steps here."""
+    data = load_dataset(experiment.task.data)
+    steps_per_epoch = len(data.train) // experiment.task.recipe.batch_size
+    epochs = experiment.task.recipe.epochs
+    seconds = measure_pair(experiment, data) if measure else None
+    a_trial = epochs * steps_per_epoch * (1 + _mean_cost(experiment.space)) * experiment.seeds
+    budget = _budget_pairs(experiment, a_trial, seconds)
+    share = experiment.confirm.share if experiment.confirm.enabled else 0.0
+    searching = budget if experiment.budget.trials is not None else budget * (1 - share)
+    rungs = experiment.fidelity.epochs(epochs)
+    cheapest = a_trial * (rungs[0] / epochs if rungs and experiment.stopping.name != "none" else 1.0)
+    grid = paper_grid_pairs(epochs * steps_per_epoch)
+    hours = None if seconds is None else budget * seconds / 3600
+    return Estimate(
+        name=experiment.name,
+        search_id=experiment.search_id,
+        steps_per_epoch=steps_per_epoch,
+        epochs=epochs,
+        rungs=rungs,
+        pairs_budget=budget,
+        pairs_search=searching,
+        pairs_confirm=budget - searching,
+        pairs_a_trial=a_trial,
+        trials_unstopped=int(searching // a_trial),
+        trials_stopped=int(searching // cheapest),
+        seconds_a_pair=seconds,
+        slots=slots,
+        device_hours=hours,
+        wall_hours=None if hours is None else hours / max(slots, 1),
+        paper_grid_pairs=grid,
+        paper_grid_device_hours=None if seconds is None else grid * seconds / 3600,
+    )
+
+
+def _budget_pairs(experiment: Experiment, a_trial: float, seconds: float | None) -> float:
+    budget, confirm = experiment.budget, experiment.confirm
+    if budget.pairs is not None:
+        return budget.pairs
+    if budget.trials is not None:
+        confirming = confirm.candidates * confirm.seeds if confirm.enabled else 0
+        return a_trial * (budget.trials + confirming / experiment.seeds)
+    assert budget.device_hours is not None
+    return budget.device_hours * 3600 / seconds if seconds else float("nan")
