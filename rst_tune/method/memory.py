@@ -73,8 +73,7 @@ class Weights:
 
 
 def _may_step_aside(param: Tensor) -> bool:
-    # A parameter that is a view of more, as flattened or sharded weights are, has to stay where it is; so does one whose
-    # storage another parameter uses too.
+    # A parameter that is a view of more, as flattened or sharded weights are, has to stay where it is.
     if param.device.type != "cpu" or param.numel() < LARGE:
         return False
     return param.untyped_storage().nbytes() == param.numel() * param.element_size()

@@ -1,4 +1,4 @@
-"""Algorithm 1, literal and slow, and every ascent rule as its formula: the oracle that the fast optimizer is tested with.
+"""Algorithm 1, literal and slow, and every ascent rule as its formula: the oracle of the tests.
 
 It shares nothing with the optimizer. The weights are one flat vector, a gradient is asked for where a formula names it,
 nothing is reused, and the random choices are handed in.
@@ -86,7 +86,7 @@ def gsam(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
     """g2 − α·g1⊥, g1⊥ the part of g1 orthogonal to g2."""
     g1 = problem.gradient(w, t)
     g2 = sam(problem, w, t, settings)
-    orthogonal = g1 - (g1 @ g2) / (g2 @ g2) * g2
+    orthogonal: Tensor = g1 - (g1 @ g2) / (g2 @ g2) * g2
     return g2 - settings.options["alpha"] * orthogonal
 
 
@@ -98,7 +98,8 @@ def looksam(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
         settings.memory["g_v"] = g2 - (g1 @ g2) / (g1 @ g1) * g1
         return g2
     g_v = settings.memory["g_v"]
-    return g1 + settings.options["alpha"] * g1.norm() / g_v.norm() * g_v
+    strength: Tensor = settings.options["alpha"] * g1.norm() / g_v.norm()
+    return g1 + strength * g_v
 
 
 def esam(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:

@@ -1,12 +1,11 @@
 """What the paper proves about RST: the equivalent regularization, Theorem 1, its corollaries, and Theorem 2.
 
-alpha_t is the learning rate, p_t the scheduling probability, rho the radius, beta the smoothness of the loss. A bound is
-only computed when its assumptions hold; otherwise the first violation raises with its t. Sequences start at the first
-iteration.
+alpha_t is the learning rate, p_t the scheduling probability, rho the radius, beta the smoothness of the loss. A bound
+is only computed when its assumptions hold; otherwise the first violation raises with its t, counted from 0 as there.
 """
 
 from collections.abc import Sequence
-from math import fsum, isfinite, log, prod, sqrt
+from math import fsum, inf, isfinite, log, prod, sqrt
 
 from rst_tune.errors import InputError
 
@@ -38,7 +37,7 @@ def check_assumptions(alpha: Sequence[float], p: Sequence[float], rho: float, be
             raise InputError(f"0 <= p_t <= 1 must hold, but p_t = {p_t!r} at t = {t}")
         if not 0.0 < alpha_t <= ROUNDING / beta:
             raise InputError(
-                f"0 < alpha_t <= 1/beta = {1 / beta:.6g} must hold, but alpha_t = {alpha_t!r} at t = {t}: lower the rate"
+                f"0 < alpha_t <= 1/beta = {1 / beta:.6g} must hold, but alpha_t = {alpha_t!r} at t = {t}: lower it"
             )
         if not sqrt(p_t) * rho <= ROUNDING / beta:
             raise InputError(
@@ -96,10 +95,10 @@ def theorem2(
         raise InputError(f"0 < varrho <= beta must hold, but got varrho = {varrho!r}, beta = {beta!r}")
     factors = []
     for t, (alpha_t, p_t, norm) in enumerate(zip(alpha, p, norms, strict=True)):
-        loss_of_rate = p_t * (rho / norm) ** 2 * beta**2 if p_t * rho else 0.0
+        loss_of_rate = p_t * (rho / norm if norm else inf) ** 2 * beta**2 if p_t * rho else 0.0
         if not loss_of_rate < 1.0:
             raise InputError(
-                f"p_t·(rho/‖∇L‖)²·beta² < 1 must hold, but it is {loss_of_rate:.6g} at t = {t}, where ‖∇L‖ = {norm:.6g}: "
+                f"p_t·(rho/‖∇L‖)²·beta² < 1 must hold, but it is {loss_of_rate:.6g} at t = {t} with ‖∇L‖ = {norm:.6g}: "
                 "lower rho, or stop before the gradient is that small"
             )
         factors.append(1.0 - alpha_t * varrho * (1.0 - loss_of_rate))
