@@ -28,7 +28,14 @@ class SecondPass:
         after, buffers = Streams(before.devices), Buffers(self.model)
         try:
             pairs = self.rule.prepare(moment)
-            g1 = self._ascend(moment)
+            perturbation = self.rule.perturbation(moment)
+            overflow = overflowed(perturbation.scale)
+            if not overflow:
+                self._weights.move(perturbation.params, perturbation.vectors, perturbation.scale)
+            # Casts of the weights that an outer autocast has kept are now casts of other weights.
+            torch.clear_autocast_cache()
+            del perturbation
+            g1 = self._set_aside(moment, overflow)
             before.restore()
             closures, pairs_of_pass = self.rule.second_closures(moment)
             before.restore()
@@ -39,24 +46,15 @@ class SecondPass:
             buffers.restore()
             after.restore()
             torch.clear_autocast_cache()
-        if not self.rule.linear:
+        if not self.rule.linear and not overflow:
             self.mix(moment, g1, [_gradient_of(p) for p in moment.params])
         return pairs + pairs_of_pass
-
-    def _ascend(self, moment: Moment) -> list[Tensor]:
-        perturbation = self.rule.perturbation(moment)
-        overflow = overflowed(perturbation.scale)
-        if not overflow:
-            self._weights.move(perturbation.params, perturbation.vectors, perturbation.scale)
-        # Casts of the weights that an outer autocast has kept are now casts of other weights.
-        torch.clear_autocast_cache()
-        return self._set_aside(moment, overflow)
 
     @torch.no_grad()
     def _set_aside(self, moment: Moment, overflow: bool) -> list[Tensor]:
         """Leave in `.grad` what the second pass is to be added to, and return g1 where it is needed again."""
         g1, moment.g1, moment.up = moment.g1, [], []
-        if self.rule.linear and overflow:
+        if overflow:
             return []  # g1 stays as it is, so that a gradient scaler finds its inf after the second pass as well
         if self.rule.linear and self.gamma != 1.0:
             add_(g1, g1, -self.gamma)

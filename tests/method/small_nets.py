@@ -1,8 +1,8 @@
 """Small networks, batches and runs that the tests of the method share."""
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from rst_tune import RST, schedules
 
@@ -29,7 +29,7 @@ def batch(t, shape=(6,), n=16, dtype=torch.float32):
 
 def losses_of(model, x, y):
     """`per_sample` of one batch."""
-    return lambda indices: F.cross_entropy(
+    return lambda indices: cross_entropy(
         model(x if indices is None else x[indices]), y if indices is None else y[indices], reduction="none"
     )
 
@@ -47,7 +47,7 @@ def train(model, opt, steps=range(1, STEPS + 1), shape=(6,)):
     losses = []
     for t in steps:
         x, y = batch(t, shape, dtype=next(model.parameters()).dtype)
-        losses.append(opt.step(lambda x=x, y=y: F.cross_entropy(model(x), y), per_sample=losses_of(model, x, y)))
+        losses.append(opt.step(lambda x=x, y=y: cross_entropy(model(x), y), per_sample=losses_of(model, x, y)))
     return losses
 
 
