@@ -12,6 +12,7 @@ The model of an error: y(i, s) = mu(i) + b(s) + e(i, s), with i the configuratio
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +32,7 @@ MOST_PAIRED = 1000
 # Above this many shared seeds their S x S system costs more than pairing gains.
 MOST_SEEDS = 300
 # A configuration beaten by a cheaper one by this many standard errors is not drawn: its probability is 0.
-HOPELESS = 8.0
+HOPELESS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +74,10 @@ def nondominated_probability(
     rival = np.ones(len(costs), dtype=bool) if rivals is None else np.asarray(rivals, dtype=bool)
     order = np.argsort(costs, kind="stable")
     order = order[~_hopeless(belief.mean[order], belief.scale[order], rival[order])]
-    draws = draws or max(1000, min(DRAWS, 2_000_000 // max(len(order), 1)))
+    draws = draws or max(500, min(DRAWS, 2_000_000 // max(len(order), 1)))
     mu = belief.take(order).draws(draws, seed)
-    lowest = np.minimum.accumulate(np.where(rival[order, None], mu, np.inf), axis=0)
+    lowest = np.where(rival[order, None], mu, np.inf)
+    np.minimum.accumulate(lowest, axis=0, out=lowest)
     # Within one cost the last row of the group has seen them all.
     last = np.searchsorted(costs[order], costs[order], side="right") - 1
     result = np.zeros(len(costs))
@@ -121,8 +123,8 @@ def from_replicates(errors: Sequence[Mapping[int, float]], features: Array | Non
     `features` (one row a configuration) feed the regression towards which single runs are shrunk.
     """
     counts = np.array([len(e) for e in errors], dtype=float)
-    mean = np.array([np.mean(list(e.values())) for e in errors])
-    squares = np.array([np.sum((np.array(list(e.values())) - m) ** 2) for e, m in zip(errors, mean, strict=True)])
+    mean = np.array([fmean(e.values()) for e in errors])
+    squares = np.array([sum((y - m) ** 2 for y in e.values()) for e, m in zip(errors, mean, strict=True)])
     total = _shrunk_variance(squares, counts - 1)
     table, member = _residual_table(errors, mean)
     share = _shared_part(table, member, squares.sum() / (counts - 1).sum())

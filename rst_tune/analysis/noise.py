@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite, sqrt
+from statistics import fmean, stdev
 from typing import Any, Literal
 
 import numpy as np
@@ -88,12 +90,12 @@ def _point(row: ConfigSummary, able: bool) -> tuple[float, float]:
 
 def _summary(key: str, trials: list[Trial]) -> ConfigSummary:
     errors = tuple(float(t.error) for t in trials if t.error is not None)
-    tests = [t.test_error for t in trials if t.test_error is not None and np.isfinite(t.test_error)]
+    tests = [t.test_error for t in trials if t.test_error is not None and isfinite(t.test_error)]
     return ConfigSummary(
         config_id=key,
         config=trials[0].config,
         extra_propagation=trials[0].extra_propagation,
-        error_mean=float(np.mean(errors)),
+        error_mean=fmean(errors),
         error_sem=_sem(errors),
         seeds=len(errors),
         errors=errors,
@@ -101,14 +103,14 @@ def _summary(key: str, trials: list[Trial]) -> ConfigSummary:
         p_nondominated=None,
         on_front=False,
         verdict="single seed",
-        test_error_mean=float(np.mean(tests)) if tests else None,
+        test_error_mean=fmean(tests) if tests else None,
         test_error_sem=_sem(tests),
         run_id=trials[0].key,
     )
 
 
 def _sem(values: Sequence[float]) -> float | None:
-    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+    return stdev(values) / sqrt(len(values)) if len(values) > 1 else None
 
 
 def _verdict(seeds: int, chance: float | None) -> Verdict:

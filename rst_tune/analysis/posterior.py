@@ -124,7 +124,8 @@ def _feature(config: Mapping[str, Any], families: Sequence[str], rules: Sequence
         raise unknown_name("family in this search", family, families)
     if rule not in rules and cost > 0.0:
         raise unknown_name("rule in this search", rule, rules)
-    shape = float((config.get("coordinates") or {}).get("shape") or 1.0)
+    drawn = (config.get("coordinates") or {}).get("shape")
+    shape = 1.0 if drawn is None else float(drawn)
     apart = 4 * cost * (1 - cost) * shape
     # Without a sharpness-aware step there is no gamma.
     gamma = np.log(max(float(config.get("gamma_rst") or 0.0), SMALLEST_GAMMA)) * min(1.0, 4 * cost)
