@@ -285,6 +285,7 @@ def doctor(
         raise typer.Exit(1)
 
 
+INTERRUPTED = 130
 _resume: dict[str, str] = {}
 
 
@@ -310,7 +311,7 @@ def _say(text: str) -> None:
 
 def _interrupted() -> int:
     _say("interrupted" + (f"; nothing is lost. Resume with: {_resume['command']}" if _resume else ""))
-    return 130
+    return INTERRUPTED
 
 
 def _failed(error: BaseException) -> int:
@@ -324,7 +325,8 @@ def _failed(error: BaseException) -> int:
 
 def _invoke() -> int:
     try:
-        return int(app(standalone_mode=False) or 0)
+        code = int(app(standalone_mode=False) or 0)
+        return _interrupted() if code == INTERRUPTED else code
     except InputError as error:
         _say(f"error: {error}")
         return 2

@@ -136,7 +136,8 @@ def train(
     from rst_tune.training.task import Method
     from rst_tune.tuning import files
 
-    given = {"schedule": schedules.parse(schedule).to_dict(), "gamma_gnr": gamma_gnr, "rule": rule, "rho": rho}
+    given: dict[str, Any] = {"gamma_gnr": gamma_gnr, "rule": rule, "rho": rho}
+    given["schedule"] = schedules.parse(schedule).to_dict()
     where = "the options"
     if method_file is not None:
         where = str(method_file)
@@ -200,10 +201,10 @@ def compare(directories: Iterable[Path], output: Path | None = None) -> "Compari
     from rst_tune.analysis.compare import compare as compared
     from rst_tune.report import comparison_page
 
-    made = compared([find_search(d) for d in directories])
+    searches = {Path(d).name: find_search(d) for d in directories}
     if output is not None:
-        comparison_page.write(made, output)
-    return made
+        comparison_page.write(searches, output)
+    return compared(list(searches.values()), list(searches))
 
 
 def _registry(entries: Iterable[Any]) -> list[dict[str, str]]:
@@ -230,9 +231,10 @@ def _models() -> list[dict[str, str]]:
 
 
 def _data() -> list[dict[str, str]]:
-    from rst_tune.training.sources import listing
+    from rst_tune.training.sources import CLASSIFICATION_SETS, SOURCES
 
-    return [{"name": name, "description": text} for name, text in listing().items()]
+    other = ", ".join(CLASSIFICATION_SETS)
+    return [*_registry(SOURCES), {"name": "(others)", "description": f"any fitting set of torchvision: {other} …"}]
 
 
 def _shipped(kind: str) -> list[dict[str, str]]:

@@ -17,9 +17,17 @@ __all__ = ["checks_table", "comparison_rows", "estimate_table", "follow", "listi
 class Step(Protocol):
     """How far a training is."""
 
-    step: int
-    total_steps: int
-    metrics: dict[str, float] | None
+    @property
+    def step(self) -> int:
+        """Steps done."""
+
+    @property
+    def total_steps(self) -> int:
+        """Steps in all."""
+
+    @property
+    def metrics(self) -> dict[str, float] | None:
+        """The metrics of the epoch that just ended, if one did."""
 
 
 def _pairs_of(rows: Iterable[tuple[str, str]], title: str = "") -> Table:

@@ -34,7 +34,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     loader.flatten_mapping(node)
     seen: set[Any] = set()
     for key_node, _ in node.value:
-        key = loader.construct_object(key_node)  # type: ignore[no-untyped-call]
+        key = loader.construct_object(key_node)
         if not isinstance(key, str | int | float | bool) or key in seen:
             line = key_node.start_mark.line + 1
             raise yaml.YAMLError(f"line {line}: the key {key!r} stands twice or is not a plain word")

@@ -56,10 +56,11 @@ def paper_grid_pairs(steps: int) -> float:
     >>> round(paper_grid_pairs(1000))
     445632
     """
-    groups = [schedules.constant(p) for p in _TENTHS]
+    groups: list[schedules.Schedule] = [schedules.constant(p) for p in _TENTHS]
     groups += [schedules.piecewise(a, b) for a in (0.0, 1.0) for b in _TENTHS]
     groups += [schedules.piecewise(a, 0.5) for a in _TENTHS]
-    groups += [schedules.linear_group1(m) for m in _TENTHS] + [schedules.linear_group2(b) for b in _TENTHS]
+    groups += [schedules.linear_group1(m) for m in _TENTHS]
+    groups += [schedules.linear_group2(b) for b in _TENTHS]
     groups += [schedules.cos1(), schedules.cos2(), schedules.sin1(), schedules.sin2()]
     groups += [schedules.constant(0.0), schedules.constant(1.0)]
     return PAPER_SEEDS * sum(steps * (1 + s.extra_propagation(steps)) for s in groups)

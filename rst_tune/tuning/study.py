@@ -126,7 +126,7 @@ class SearchStudy:
         """
         self._drop_queued()
         for trial in self.study.get_trials(deepcopy=False):
-            identity = trial.user_attrs.get("config_id")
+            identity = str(trial.user_attrs.get("config_id", ""))
             known = identity in drawn and identity not in self._numbers
             if known:
                 self._numbers[identity] = trial.number

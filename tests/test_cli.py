@@ -1,0 +1,173 @@
+"""The command line as a person meets it: help, exit codes, JSON, and the mistakes people make."""
+
+import json
+import sys
+
+import pytest
+
+from rst_tune import cli, workflow
+from tests.analysis.synthetic import write_search
+
+COMMANDS = sorted(command.name or command.callback.__name__ for command in cli.app.registered_commands)
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["rst-tune", *map(str, words)])
+    try:
+        return cli._invoke()
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+@pytest.fixture
+def search(tmp_path):
+    directory = tmp_path / "search"
+    write_search(directory)
+    return directory
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_line_of_help_and_an_example(command, monkeypatch, capfd):
+    assert call(monkeypatch, command, "--help") == 0
+    shown = capfd.readouterr().out
+    assert "Example: rst-tune" in shown
+    assert f"rst-tune {command.rstrip('_')}" in shown
+
+
+def test_the_commands_are_those_of_the_design():
+    names = {name.rstrip("_") for name in COMMANDS}
+    assert names == {
+        *("run", "plan", "train", "status", "front", "report", "compare", "export", "review", "paper", "list"),
+        *("doctor", "sync"),
+    }
+
+
+def test_front_as_json_is_one_document_with_the_promised_fields(search, monkeypatch, capfd):
+    assert call(monkeypatch, "front", search, "--json") == 0
+    rows = json.loads(capfd.readouterr().out)
+    promised = {
+        *("family", "schedule", "rule", "gamma_gnr", "gamma_rst", "extra_propagation", "error_mean", "error_sem"),
+        *("seeds", "p_nondominated", "test_error_mean", "test_error_sem", "run_id"),
+    }
+    assert rows
+    assert all(promised <= row.keys() for row in rows)
+    costs = [row["extra_propagation"] for row in rows]
+    assert costs == sorted(costs)
+
+
+def test_front_as_csv_has_a_line_a_point(search, monkeypatch, capfd):
+    call(monkeypatch, "front", search, "--json")
+    points = json.loads(capfd.readouterr().out)
+    assert call(monkeypatch, "front", search, "--csv") == 0
+    assert len(capfd.readouterr().out.splitlines()) == len(points) + 1
+
+
+@pytest.mark.parametrize("words", [["status"], ["front"], ["export", "--format", "json"], ["report"]])
+def test_commands_on_a_search_that_is_there(words, search, monkeypatch, capfd):
+    assert call(monkeypatch, words[0], search, *words[1:]) == 0
+    assert capfd.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "json"])
+def test_export_writes_every_trial(form, search, monkeypatch, capfd):
+    assert call(monkeypatch, "export", search, "--format", form) == 0
+    path = capfd.readouterr().out.strip()
+    assert path.endswith(f"trials.{form}")
+    if form == "json":
+        with open(path) as file:
+            assert len(json.load(file)) == len(workflow.find_search(search).trials)
+
+
+def test_status_as_json(search, monkeypatch, capfd):
+    assert call(monkeypatch, "status", search, "--json") == 0
+    state = json.loads(capfd.readouterr().out)
+    assert sum(state["counts"].values()) == len(workflow.find_search(search).trials)
+
+
+@pytest.mark.parametrize("kind", sorted(workflow.LISTINGS))
+def test_lists_say_a_line_of_everything(kind, monkeypatch, capfd):
+    assert call(monkeypatch, "list", kind, "--json") == 0
+    entries = json.loads(capfd.readouterr().out)
+    assert entries
+    assert all(entry["description"] for entry in entries), [e["name"] for e in entries if not e["description"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "experiments/digist.yaml"], "did you mean the shipped 'digits'?"),
+        (["run", "digist"], "did you mean 'digits'?"),
+        (["plan", "digits", "--set", "stoping.name=asha"], "did you mean 'stopping'?"),
+        (["plan", "digits", "--set", "task.recipe.epochs=0"], "task.recipe.epochs"),
+        (["plan", "digits", "--set", "budget.pairs"], "--set takes key=value"),
+        (["train", "digits", "--schedule", "constnat:p=0.5"], "did you mean 'constant'?"),
+        (["train", "digits", "--schedule", "constant:p=1.5"], "1.5"),
+        (["train", "digits", "--rule", "sma"], "did you mean 'sam'?"),
+        (["list", "schedule"], "did you mean 'schedules'?"),
+        (["paper", "no-such-table"], "The choices are"),
+    ],
+)
+def test_mistakes_exit_2_and_say_what_to_do(words, said, monkeypatch, capfd):
+    assert call(monkeypatch, *words) == 2
+    shown = capfd.readouterr()
+    assert said in shown.err
+    assert not shown.out
+
+
+def test_wrong_indentation_names_the_line(tmp_path, monkeypatch, capfd):
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine\ntask:\n  data: {name: digits}\n model: {name: cnn-tiny}\n")
+    assert call(monkeypatch, "plan", path) == 2
+    said = capfd.readouterr().err
+    assert "line 4" in said
+    assert "indentation" in said
+
+
+def test_an_unknown_family_in_a_space_names_file_field_and_the_nearest(tmp_path, monkeypatch, capfd):
+    path = tmp_path / "mine.yaml"
+    path.write_text("task: {}\nbudget: {trials: 2}\nspace: {families: [constnat]}\n")
+    assert call(monkeypatch, "plan", path) == 2
+    said = capfd.readouterr().err
+    assert "mine.yaml" in said
+    assert "did you mean 'constant'?" in said
+
+
+def test_no_search_yet_says_how_to_start_one(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, "front") == 2
+    assert "rst-tune run digits" in capfd.readouterr().err
+
+
+def test_interruption_exits_130_with_the_command_that_resumes(monkeypatch, capfd):
+    monkeypatch.setattr(workflow, "search", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert call(monkeypatch, "run", "digits", "--set", "seed=3") == 130
+    assert "rst-tune run digits --set seed=3" in capfd.readouterr().err
+
+
+def test_work_that_fails_exits_1_with_one_line(search, monkeypatch, capfd):
+    monkeypatch.setattr(
+        workflow, "write_report", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
+    assert call(monkeypatch, "report", search) == 1
+    said = capfd.readouterr().err
+    assert "No space left on device" in said
+    assert "Traceback" not in said
+
+
+def test_plan_says_what_the_search_costs_against_the_papers_grid(monkeypatch, capfd):
+    assert call(monkeypatch, "plan", "digits", "--json", "--no-measure") == 0
+    made = json.loads(capfd.readouterr().out)
+    assert made["pairs_search"] + made["pairs_confirm"] == pytest.approx(made["pairs_budget"])
+    assert made["device_hours"] is None
+    # Every group of the paper, five seeds: 60 configurations whose mean extra propagation is close to one half.
+    steps = made["epochs"] * made["steps_per_epoch"]
+    assert made["paper_grid_pairs"] == pytest.approx(60 * 5 * steps * 1.5, rel=0.02)
+
+
+def test_train_prints_error_pairs_and_sharpness(monkeypatch, capfd):
+    words = ["train", "digits", "--set", "task.recipe.epochs=2", "--gamma-gnr", "2", "--json"]
+    assert call(monkeypatch, *words) == 0
+    result = json.loads(capfd.readouterr().out)
+    assert result["status"] == "complete"
+    assert result["pairs"] >= result["epochs"] * 15
+    assert {"validation_error", "sharpness", "gradient_norm"} <= result.keys()
