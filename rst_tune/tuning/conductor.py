@@ -55,6 +55,7 @@ class Conductor:
         self._rung_epochs = experiment.fidelity.epochs(self._horizon)
         stopping = experiment.stopping
         self.rungs = Rungs(stopping.name, experiment.fidelity.reduction, stopping.probability, stopping.minimum)
+        self.slots = float("inf")
         self._running: set[str] = set()
         self._testing: deque[str] | None = None
         self._points: dict[str, Coordinates] = {}
@@ -71,8 +72,7 @@ class Conductor:
 
     def next_plan(self) -> Plan | Literal["done"] | None:
         """Return the next piece of work; None: not now, something that is running decides; "done": nothing more."""
-        limit = self.experiment.resources.concurrent
-        if limit is not None and len(self._running) >= limit:
+        if len(self._running) >= self._room():
             return None
         if self._waiting:
             return self._hand_out(self._waiting.popleft())
@@ -82,6 +82,13 @@ class Conductor:
                 return plan
             self._enter({"search": "confirm", "confirm": "test", "test": "done"}[phase])
         return "done"
+
+    def _room(self) -> float:
+        """Return how many plans may be out: what was asked for, or a few more than the cluster holds at a time.
+
+        A worker that ends must find the next plan waiting, or Ray lets it go and starts another, which takes seconds.
+        """
+        return self.experiment.resources.concurrent or self.slots + max(1.0, self.slots // 16)
 
     def started(self, key: str, **where: str) -> None:
         """Take note that a worker took the trial."""

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,9 @@ def conduct(conductor: Conductor, shop: Shop, resources: Resources, tick: Callab
     rest; an error of a trial is a line in the record.
     """
     link = _Link(conductor, shop)
+    conductor.slots = max(1, cluster_slots(resources))
+    # As many as fit may wait to start; with Tune's default of one, short trials starve all workers but the first.
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(conductor.slots)
     trainable = tune.with_resources(
         tune.with_parameters(RstTrainable, shop=shop), {"cpu": resources.cpu, "gpu": resources.gpu}
     )
