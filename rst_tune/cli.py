@@ -69,11 +69,11 @@ def run(
     from rst_tune.report import terminal
     from rst_tune.report.progress import ProgressView
     from rst_tune.tuning.experiment import load_experiment
-    from rst_tune.tuning.run import default_output
+    from rst_tune.tuning.run import LOG_NAME, default_output
 
     chosen = load_experiment(experiment, settings or ())
     where = output or default_output(chosen)
-    _resume_hint(experiment, settings, output, address)
+    _remember(experiment, settings, output, address, log=where / LOG_NAME)
     view = ProgressView(err, quiet=quiet)
     if not quiet:
         err.print(f"search {chosen.search_id} in {where}", highlight=False, soft_wrap=True)
@@ -289,16 +289,14 @@ INTERRUPTED = 130
 _resume: dict[str, str] = {}
 
 
-def _resume_hint(experiment: str, settings: list[str] | None, output: Path | None, address: str | None) -> None:
+def _remember(
+    experiment: str, settings: list[str] | None, output: Path | None, address: str | None, *, log: Path
+) -> None:
     """Remember how this search is taken up again, for whoever interrupts it."""
-    from rst_tune.tuning.experiment import load_experiment
-    from rst_tune.tuning.run import LOG_NAME, default_output
-
     words = ["rst-tune", "run", experiment, *(f"--set {shlex.quote(s)}" for s in settings or ())]
     words += [f"--output {shlex.quote(str(output))}"] if output else []
     words += [f"--address {address}"] if address else []
-    where = output or default_output(load_experiment(experiment, settings or ()))
-    _resume.update(command=" ".join(words), log=str(where / LOG_NAME))
+    _resume.update(command=" ".join(words), log=str(log))
 
 
 def _terminated(*_: object) -> None:
