@@ -5,13 +5,14 @@ point has its time from the record, so that a second one is equal to the first a
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rst_tune.tracking import introduction, names, results
 from rst_tune.tracking.cursor import FOLDER, Cursor, exclusive
 from rst_tune.tracking.door import store_name
+from rst_tune.tracking.lanes import Job, Outcome, lanes
 from rst_tune.tracking.progress import milliseconds
 from rst_tune.tracking.projection import Batch, extend, open_batch
 from rst_tune.tracking.secrets import scrub_text
@@ -25,8 +26,12 @@ __all__ = ["Delivered", "Delivery"]
 log = logging.getLogger(__name__)
 
 # Small enough that little is repeated after a crash, large enough that the cursor is not written all the time.
-ENDS_A_CHUNK = 20
+ENDS_A_CHUNK = 40
 EVENTS_A_CHUNK = 200
+
+
+Tags = dict[str, dict[str, str]]
+Deliver = Callable[[list[Job]], list[Outcome]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +67,8 @@ class Delivery:
     def run(self, patience: float = 5.0, check: bool = False) -> Delivered:
         """Deliver what waits. A store that cannot be reached is not an error: the answer names the problem.
 
-        `check`: ask the store whether it still has the search, even when nothing waits.
+        `check`: ask the store whether it still has the search, even when nothing waits, and use several processes
+        when much does. A running search does without both.
         """
         count, problem = _Count(), ""
         with exclusive(self.path, patience):
@@ -86,8 +92,11 @@ class Delivery:
         self._store = store = self._store or Store(self.uri)
         self._settle(store, cursor)
         wanted = standing(self.tail.search())
-        for chunk in _chunks(self.tail.since(cursor.offset)):
-            self._chunk(store, cursor, chunk, wanted, count)
+        entries = self.tail.since(cursor.offset)
+        trials = len({entry.key for entry in entries}) if check else 0
+        with lanes(store, trials) as deliver:
+            for chunk in _chunks(entries):
+                self._chunk(store, deliver, cursor, chunk, wanted, count)
         self._move_tags(store, cursor, wanted)
         results.upload(store, cursor.parent, self.directory, cursor.files)
         cursor.settled = True
@@ -113,17 +122,22 @@ class Delivery:
             cursor.introduced = True
 
     def _chunk(
-        self, store: Store, cursor: Cursor, chunk: list[Entry], wanted: dict[str, dict[str, str]], count: _Count
+        self, store: Store, deliver: Deliver, cursor: Cursor, chunk: list[Entry], wanted: Tags, count: _Count
     ) -> None:
         batches = self._batches(chunk)
         for batch in batches:
             batch.tags |= wanted.get(batch.key, {})
+        jobs = [(cursor.experiment, cursor.parent, batch, cursor.runs.get(batch.key)) for batch in batches]
         new = [batch.key for batch in batches if batch.key not in cursor.runs]
         cursor.unsure, cursor.settled = new, False
         cursor.save(self.path)
         try:
-            for batch in batches:
-                self._deliver(store, cursor, batch, wanted, count)
+            outcomes = list(zip(batches, deliver(jobs), strict=True))
+            for batch, outcome in outcomes:
+                _note(cursor, batch, outcome, wanted, count)
+            for _, outcome in outcomes:
+                if isinstance(outcome, Exception) and not isinstance(outcome, RefusedError):
+                    raise outcome
             self._tell_search(store, cursor, chunk, count)
             cursor.offset = chunk[-1].end
         finally:
@@ -140,20 +154,6 @@ class Delivery:
             extend(batch, event, trial, entry.first, entry.epochs)
         return list(batches.values())
 
-    def _deliver(
-        self, store: Store, cursor: Cursor, batch: Batch, wanted: dict[str, dict[str, str]], count: _Count
-    ) -> None:
-        known = cursor.runs.get(batch.key)
-        try:
-            cursor.runs[batch.key] = store.deliver(cursor.experiment, cursor.parent, batch, known)
-        except RefusedError as refusal:
-            log.error("MLflow did not accept trial %s: %s", batch.key, scrub_text(str(refusal)))
-            count.refused += 1
-            return
-        cursor.tags |= {batch.key: wanted[batch.key]} if batch.key in wanted else {}
-        count.runs += known is None
-        count.metrics += len(batch.metrics)
-
     def _tell_search(self, store: Store, cursor: Cursor, chunk: list[Entry], count: _Count) -> None:
         points = [point for entry in chunk for point in entry.points]
         phases = self.tail.events([entry for entry in chunk if entry.kind == "phase"])
@@ -163,12 +163,25 @@ class Delivery:
             store.finish(cursor.parent, "FINISHED", milliseconds(phases[-1]["time"]))
         count.metrics += len(points)
 
-    def _move_tags(self, store: Store, cursor: Cursor, wanted: dict[str, dict[str, str]]) -> None:
+    def _move_tags(self, store: Store, cursor: Cursor, wanted: Tags) -> None:
         """Set the front's tags on the runs where they changed, and on no other."""
         for key, tags in wanted.items():
             if cursor.tags.get(key) != tags and key in cursor.runs:
                 store.write(cursor.runs[key], tags=tags)
                 cursor.tags[key] = tags
+
+
+def _note(cursor: Cursor, batch: Batch, outcome: Outcome, wanted: Tags, count: _Count) -> None:
+    """Note what became of a batch. A refused one is named and not tried again: it would hold up all the others."""
+    if isinstance(outcome, RefusedError):
+        log.error("MLflow did not accept trial %s: %s", batch.key, scrub_text(str(outcome)))
+        count.refused += 1
+    elif isinstance(outcome, str):
+        count.runs += batch.key not in cursor.runs
+        count.metrics += len(batch.metrics)
+        cursor.runs[batch.key] = outcome
+        if batch.key in wanted:
+            cursor.tags[batch.key] = wanted[batch.key]
 
 
 def _chunks(entries: list[Entry]) -> Iterator[list[Entry]]:

@@ -10,25 +10,37 @@ Content = dict[str, dict[str, Any]]
 OWN_TO_A_STORE = ("mlflow.parentRunId",)
 
 
-def content(uri: str) -> Content:
+def content(database: str) -> Content:
     """Return what is stored by trial key (the search itself is "search"), with every metric point there is."""
-    client = connect(uri)
+    client = connect(database)
     runs = [run for e in client.search_experiments() for run in client.search_runs([e.experiment_id], max_results=5000)]
-    found = {run.data.tags.get("trial_key", "search"): _run(client, run) for run in runs}
+    points = _points(database)
+    found = {run.data.tags.get("trial_key", "search"): _run(run, points.get(run.info.run_id, {})) for run in runs}
     assert len(found) == len(runs), "a trial has two runs"
     return found
 
 
-def _run(client: Any, run: Any) -> dict[str, Any]:
-    history = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+def _points(database: str) -> dict[str, dict[str, list[tuple[int, int, float | None]]]]:
+    """Return run, metric, and then (step, time, value); a value that is no number is None."""
+    engine = create_engine(database)
+    found: dict[str, dict[str, list[tuple[int, int, float | None]]]] = {}
+    with engine.connect() as connection:
+        query = "select run_uuid, key, step, timestamp, value, is_nan from metrics order by step, timestamp, value"
+        for run, key, step, when, value, is_nan in connection.execute(text(query)):
+            found.setdefault(run, {}).setdefault(key, []).append((step, when, None if is_nan else value))
+    engine.dispose()
+    return found
+
+
+def _run(run: Any, points: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": run.info.run_name,
         "status": run.info.status,
         "time": (run.info.start_time, run.info.end_time),
         "params": run.data.params,
         "tags": {k: v for k, v in run.data.tags.items() if k not in OWN_TO_A_STORE},
-        # repr: nan is equal to nan
-        "points": {n: sorted((p.step, p.timestamp, repr(p.value)) for p in h) for n, h in history.items()},
+        "points": points,
+        "latest": {name: repr(value) for name, value in run.data.metrics.items()},
         "data": [(d.dataset.name, d.dataset.digest) for d in run.inputs.dataset_inputs],
     }
 

@@ -2,13 +2,14 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rst_tune.analysis import pareto, records
-from rst_tune.tracking import cursor, names, sync
+from rst_tune.tracking import cursor, lanes, names, sync
 from rst_tune.tracking.delivery import Delivery
 from rst_tune.tracking.door import connect, embedded_uri
 from rst_tune.tracking.store import Store
@@ -30,7 +31,7 @@ def test_everything_in_the_record_arrives_and_nothing_else(directory: Path, stor
     for line in writer.lines:
         if line["event"] == "end" and line["status"] == "complete":
             points = stored(directory)[line["key"]]["points"]
-            assert [(s, float(v)) for s, _, v in points["train_loss"]] == list(
+            assert [(s, v) for s, _, v in points["train_loss"]] == list(
                 enumerate(line["history"]["train_loss"], start=1)
             )
             pairs = [int(p) for p in line["history"]["pairs"]]
@@ -50,21 +51,21 @@ def test_runs_say_what_a_reviewer_needs(directory: Path, stored) -> None:
     assert stopped["params"]["schedule"] == '{"family": "constant", "p": 0.5}'
     assert stopped["params"]["gamma_rst"] == "0.75"
     assert "curve" not in stopped["params"]
-    assert stopped["points"]["gamma_rst"][0][2] == "0.75"
+    assert stopped["points"]["gamma_rst"][0][2] == 0.75
     confirmed = [run for run in found.values() if run["tags"][names.ROLE] == "confirm"]
     assert len(confirmed) == 6
     assert all(run["tags"][names.FRONT] == "true" and run["tags"][names.P_NONDOMINATED] for run in confirmed)
     assert found["search"]["status"] == "FINISHED"
     assert found["search"]["data"] == [("digits", "b" * 36)]
     tested = [run["points"]["test_error"][0][2] for run in found.values() if "test_error" in run["points"]]
-    assert tested == ["5.5"]
+    assert tested == [5.5]
 
 
 def test_hypervolume_is_the_one_of_the_analysis(directory: Path, stored) -> None:
     sync(small_search().save(directory))
     told = stored(directory)["search"]["points"][names.HYPERVOLUME]
     _, _, value = pareto.hypervolume_history(records.load(directory))[-1]
-    assert float(told[-1][2]) == pytest.approx(value)
+    assert told[-1][2] == pytest.approx(value)
 
 
 def test_a_reference_that_comes_late_fills_in_the_earlier_hypervolumes(directory: Path, stored) -> None:
@@ -230,8 +231,8 @@ def test_infinite_and_missing_values_arrive(directory: Path, stored) -> None:
     writer.lines[-1]["history"]["train_loss"] = [math.nan, None]
     assert sync(writer.save(directory)).refused == 0
     points = stored(directory)[key]["points"]
-    assert [v for _, _, v in points["train_loss"]] == ["nan", "nan"]
-    assert points["error"][0][2] == "1.7976931348623157e+308"
+    assert [v for _, _, v in points["train_loss"]] == [None, None]
+    assert points["error"][0][2] == sys.float_info.max
 
 
 def test_the_data_set_has_a_source_that_resolves(directory: Path) -> None:
@@ -243,3 +244,17 @@ def test_the_data_set_has_a_source_that_resolves(directory: Path) -> None:
     parent = client.search_runs(ids, "tags.role = 'search'")[0]
     source = mlflow.data.get_source(parent.inputs.dataset_inputs[0].dataset)
     assert "rst_tune.training.data" in source.to_json()
+
+
+def test_many_trials_at_once_give_the_same_as_one_after_the_other(
+    fresh_directory, stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = small_search()
+    writer.lines[6]["history"]["no % name * of a metric"] = [1.0]
+    alone, together = (writer.save(fresh_directory(name)) for name in ("alone", "together"))
+    first = sync(alone)
+    monkeypatch.setattr(lanes, "WORTH_IT", 2)
+    second = sync(together)
+    assert second == first
+    assert second.refused == 1
+    assert stored(together) == stored(alone)
