@@ -1,0 +1,84 @@
+"""What each of two gloo ranks runs; `test_ranks.py` compares the results."""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from small_nets import batch, mlp, rst, weights
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from rst_tune.errors import InputError
+
+STEPS = 8
+RUNS = {
+    "sam-local": {"eps": "local"},
+    "sam-local-gamma-2": {"eps": "local", "gamma_gnr": 2.0},
+    "sam-global": {"eps": "global"},
+    "sam-global-gamma-2": {"eps": "global", "gamma_gnr": 2.0},
+    "asam-global": {"eps": "global", "rule": "asam"},
+    "gsam": {"rule": "gsam", "gamma_gnr": 1.5},
+    "looksam": {"rule": "looksam", "rule_options": {"k": 2}},
+    "ssam-fisher": {"rule": "ssam", "rule_options": {"samples": 16, "every": 3}},
+    "ssam-dynamic": {"rule": "ssam", "rule_options": {"mask": "dynamic", "every": 3}},
+    "esam-local": {"rule": "esam"},
+}
+PARTED = ("sam-local-gamma-2", "gsam")
+
+
+def losses_of(model, x, y):
+    return lambda i: cross_entropy(model(x if i is None else x[i]), y if i is None else y[i], reduction="none")
+
+
+def run(model, opt, part, parts=1):
+    """Train on a part of each batch; return the coins, the pairs and the weights after each step."""
+    coins, path = [], []
+    for t in range(1, STEPS + 1):
+        x, y = (whole[part] for whole in batch(t, dtype=torch.float64))
+        before = opt.ascents
+        each = [losses_of(model, a, b) for a, b in zip(x.chunk(parts), y.chunk(parts), strict=True)]
+        opt.step([lambda f=f: f(None).mean() for f in each], per_sample=each)
+        coins.append(opt.ascents - before)
+        path.append(weights(model))
+    return {"coins": coins, "pairs": opt.pairs, "path": path}
+
+
+def build(wrapped, name, p=0.7, **more):
+    base = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+    return rst(wrapped, base, p=p, T=STEPS, rho=0.1, **RUNS[name], **more)
+
+
+def counted(model, bucket_view=False):
+    exchanges = []
+
+    def hook(group, bucket):
+        exchanges.append(1)
+        return allreduce_hook(group, bucket)
+
+    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=bucket_view)
+    wrapped.register_comm_hook(None, hook)
+    return wrapped, exchanges
+
+
+def main(rank, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    part, results = slice(8 * rank, 8 * rank + 8), {}
+    for name in RUNS:
+        model, exchanges = counted(mlp(dtype=torch.float64))
+        results[name] = run(model, build(model, name), part) | {"exchanges": len(exchanges)}
+    for name in PARTED:
+        model, _ = counted(mlp(dtype=torch.float64), bucket_view=True)
+        results[f"{name}-in-two-parts"] = run(model, build(model, name), part, parts=2)
+    try:
+        build(counted(mlp(dtype=torch.float64))[0], "sam-local", seed=rank)
+    except InputError as error:
+        results["refused"] = str(error)
+    torch.save(results, Path(folder) / f"rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
