@@ -48,7 +48,7 @@ class Recommendation:
 
     @property
     def gamma_gnr(self) -> float:
-        """The gamma of a sharpness-aware step, in units of rho; 1 where there is none."""
+        """The gamma of a sharpness-aware step, in units of rho, for a rule of one extra pair; 1 where there is none."""
         return self.gamma_rst / self.extra_propagation if self.extra_propagation else 1.0
 
 

@@ -26,8 +26,9 @@ def true_error(config: dict) -> float:
 
 def make_config(family: str, cost: float, gamma_rst: float, rule: str = "sam") -> dict:
     gamma_gnr = gamma_rst / cost if cost else 1.0
-    schedule = {"family": "constant", "p": cost} if family == "constant" else _piecewise(family, cost)
-    drawn = {"family": family, "cost": cost, "gamma_rst": gamma_rst, "rule": rule}
+    constant = family == "constant"
+    schedule = {"family": family, "p": cost} if constant else {"family": family, "c": cost, "shape": 1.0}
+    drawn = {"family": family, "c": cost, **({} if constant else {"shape": 1.0}), "gamma_rst": gamma_rst, "rule": rule}
     curve = _curve(family, cost)
     coins = (np.random.default_rng(0).random(100) < np.array(curve)).astype(int).tolist()
     return {
@@ -43,11 +44,6 @@ def make_config(family: str, cost: float, gamma_rst: float, rule: str = "sam") -
         "curve": curve,
         "coins": coins,
     }
-
-
-def _piecewise(family: str, cost: float) -> dict:
-    up = family.endswith("up")
-    return {"family": "piecewise", "a": 0.0 if up else 1.0, "b": 1 - cost if up else cost}
 
 
 def _curve(family: str, cost: float) -> list[float]:

@@ -87,10 +87,11 @@ def test_short_horizons_are_no_replicates(tmp_path):
     assert row.errors == (3.0,)
 
 
-def test_the_truth_is_found_in_a_synthetic_search(tmp_path):
-    """The truly best of the confirmed ones at each cost are not called dominated."""
+def test_the_truth_is_not_ruled_out_in_a_synthetic_search(tmp_path):
     search = records.load(write_search(tmp_path, trials=150, confirmed=8, confirm_seeds=6))
     rows = [row for row in noise.summarise(search) if row.seeds > 1]
-    truth = [(true_error(dict(row.config)), row.extra_propagation) for row in rows]
-    for row, best in zip(rows, front(truth), strict=True):
-        assert row.verdict != ("dominated" if best else "confirmed") or 0.01 < row.p_nondominated < 0.99
+    truth = front([(true_error(dict(row.config)), row.extra_propagation) for row in rows])
+    assert 3 < truth.sum()
+    assert all(
+        row.p_nondominated > 0.01 if best else row.p_nondominated < 0.99 for row, best in zip(rows, truth, strict=True)
+    )

@@ -117,5 +117,17 @@ def test_beside_ones_own(tmp_path):
     assert pairs["SAM"].split == "validation"
 
 
+def test_the_steepest_step_is_the_papers_piecewise_schedule():
+    step = schedules.with_mean("step-up", 0.3, 100)
+    row = next(r for r in published.table("app-pf-res-ap-0") if r.extra_propagation == 0.3)
+    paper = schedules.from_dict(dict(row.schedule))
+    assert [step(t, 100) for t in range(1, 101)] == pytest.approx([paper(t, 100) for t in range(1, 101)])
+    config = {"extra_propagation": 0.3, "rule": "sam", "gamma_gnr": 1.0, "schedule": step.to_dict()}
+    assert row.matches(config)
+    assert not row.matches({**config, "gamma_gnr": 2.0})
+    assert not row.matches({**config, "rule": "asam"})
+    assert not row.matches({**config, "schedule": {"family": "constant", "p": 0.3}})
+
+
 def test_the_data_travel_with_the_package():
     assert files("rst_tune.analysis").joinpath("published.csv").is_file()

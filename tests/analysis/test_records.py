@@ -8,6 +8,7 @@ from synthetic import write_search
 
 from rst_tune.analysis import records
 from rst_tune.errors import InputError
+from rst_tune.method import schedules
 
 
 def test_everything_written_is_read_back(tmp_path):
@@ -55,3 +56,9 @@ def test_a_result_that_is_not_finite_is_not_finished(tmp_path):
     done = next(t for t in records.load(write_search(tmp_path, trials=3)).trials if t.finished)
     assert not replace(done, error=float("inf")).finished
     assert not replace(done, error=float("nan")).finished
+
+
+def test_the_synthetic_schedules_are_schedules_of_the_package(tmp_path):
+    for trial in records.load(write_search(tmp_path, trials=40)).trials:
+        mean = schedules.from_dict(trial.config["schedule"]).extra_propagation(1000)
+        assert mean == pytest.approx(trial.extra_propagation, abs=1e-6)
