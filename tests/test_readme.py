@@ -1,0 +1,93 @@
+"""Every snippet of the README is executed."""
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+SMALL = ["--set", "task.recipe.epochs=3", "--set", "budget.pairs=120", "--set", "task.data.train_size=128"]
+
+
+def snippets(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def commands(*names: str) -> list[str]:
+    lines = [line.split("#")[0].strip() for block in snippets("bash") for line in block.splitlines()]
+    return [line for line in lines if line.startswith(names)]
+
+
+@pytest.mark.parametrize("code", snippets("python"), ids=lambda code: code.split("\n")[-2][:30])
+def test_python(code):
+    exec(compile(code, "README.md", "exec"), {})
+
+
+def test_make_targets_exist():
+    told = {word for word in re.findall(r"`make (\w+)`", README)} | {c.split()[1] for c in commands("make ")}
+    assert {"demo", "test", "check", "bench", "faults", "report"} <= told
+    for target in told:
+        done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def run(words: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from rst_tune.cli import main; main()", *words]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=500)
+
+
+@pytest.mark.slow
+def test_the_commands_on_ones_own_model_and_data(tmp_path):
+    """`plan`, `run`, `front`, `report` as printed, on the YAML as printed, at a size that a test can afford."""
+    (tmp_path / "mine.yaml").write_text(snippets("yaml")[0])
+    content = yaml.safe_load(snippets("yaml")[0])
+    assert content["task"]["model"]["name"] == "torchvision.models:resnet18"
+    lines = [shlex.split(line) for line in commands("rst-tune ") if "$" not in line and "review" not in line]
+    assert [words[1] for words in lines] == ["plan", "run", "front", "report"]
+    for words in lines:
+        small = SMALL if words[1] in ("plan", "run") else []
+        extra = ["--set", "task.model.name=cnn-tiny"] if words[1] == "run" else []
+        done = run([*words[1:], *small, *extra], tmp_path)
+        assert done.returncode == 0, (words, done.stderr)
+        assert done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_the_commands_on_a_cluster(tmp_path):
+    """`doctor` and `run` as printed, against a cluster that was started with `ray start`."""
+    pytest.importorskip("ray")
+    port = 26379
+    env = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": f"127.0.0.1:{port}", "SHARED": str(tmp_path)}
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", f"--port={port}", "--num-cpus=2"]
+    start += ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--block"]
+    quiet = {**os.environ, **env, "RAY_USAGE_STATS_ENABLED": "0"}
+    quiet.pop("RAY_AUTH_TOKEN", None)
+    head = subprocess.Popen(start, env=quiet, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        wait_for_port(port)
+        for line in (c for c in commands("rst-tune ") if "$" in c):
+            words = [word.replace("$RAY_ADDRESS", env["RAY_ADDRESS"]) for word in shlex.split(line)]
+            words = [word.replace("$SHARED", env["SHARED"]) for word in words]
+            done = run([*words[1:], *SMALL], tmp_path, **env)
+            assert done.returncode == 0, (words, done.stdout, done.stderr)
+    finally:
+        head.terminate()  # `ray stop` would end every other cluster of this machine as well
+        head.wait(30)
+
+
+def wait_for_port(port: int) -> None:
+    for _ in range(600):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise TimeoutError(f"nothing listens on {port}")
