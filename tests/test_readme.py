@@ -32,7 +32,7 @@ def test_python(code):
 
 
 def test_make_targets_exist():
-    told = {word for word in re.findall(r"`make (\w+)`", README)} | {c.split()[1] for c in commands("make ")}
+    told = set(re.findall(r"`make (\w+)`", README)) | {c.split()[1] for c in commands("make ")}
     assert {"demo", "test", "check", "bench", "faults", "report"} <= told
     for target in told:
         done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)

@@ -130,6 +130,12 @@ class Search:
         """Every propagation pair that was spent: stopped, failed and confirming trials included."""
         return sum(t.pairs for t in self.trials)
 
+    def _repr_html_(self) -> str:
+        """A notebook shows the answer of a search."""
+        from rst_tune.analysis.fronts import delivered
+
+        return delivered(self)._repr_html_()
+
     def finished(self) -> list[Trial]:
         """Return the trials trained to the full horizon."""
         return [t for t in self.trials if t.finished]
