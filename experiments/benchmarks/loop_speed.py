@@ -1,0 +1,94 @@
+"""What the loop costs: images per second at p = 0 against a bare torch loop over the same tensors, same model.
+
+    python experiments/benchmarks/loop_speed.py [--rounds 15]
+
+The bare loop is what one writes by hand: permute, index the uint8 tensors, normalize, forward, backward, SGD, cosine.
+Both take turns, an epoch each, in one process; the ratio is the median over the rounds. At least 0.97 is wanted.
+"""
+
+import argparse
+import json
+import statistics
+import time
+
+import torch
+from slope import random_data
+from torch.nn.functional import cross_entropy
+
+from rst_tune.training.data import Dataset, load_dataset
+from rst_tune.training.loop import Run
+from rst_tune.training.models import build_model
+from rst_tune.training.task import Method, Task
+
+WANTED = 0.97
+
+
+class BareLoop:
+    """The hand-written loop."""
+
+    def __init__(self, task: Task, data: Dataset, epochs: int) -> None:
+        self.data, self.batch_size = data, task.recipe.batch_size
+        self.model = build_model(task.model.name, data.classes, data.shape, task.model.options).train()
+        recipe = task.recipe
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(), lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+        )
+        steps = epochs * (len(data.train) // self.batch_size)
+        self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, steps)
+        self.mean = 255 * torch.tensor(data.mean)[:, None, None]
+        self.std = 255 * torch.tensor(data.std)[:, None, None]
+
+    def epoch(self) -> None:
+        order = torch.randperm(len(self.data.train))
+        for step in range(len(order) // self.batch_size):
+            places = order[step * self.batch_size : (step + 1) * self.batch_size]
+            images = (self.data.train.images[places].float() - self.mean) / self.std
+            loss = cross_entropy(self.model(images), self.data.train.labels[places])
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            self.scheduler.step()
+
+
+def seconds(work: object) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def compare(task: Task, data: Dataset, rounds: int) -> float:
+    """Return the speed of our loop in units of the bare one's: the median over the rounds, after one to warm up."""
+    epochs = rounds + 1
+    ours = Run(task, Method(schedule={"family": "constant", "p": 0.0}), data=data, epochs=epochs, device="cpu")
+    bare = BareLoop(task, data, epochs)
+    ratios = []
+    for number in range(epochs):
+        parts = {"bare": bare.epoch, "ours": lambda: ours.steps(ours.steps_per_epoch)}
+        names = ("bare", "ours") if number % 2 else ("ours", "bare")
+        taken = {name: seconds(parts[name]) for name in names}
+        ours.epoch()
+        ratios.append(taken["bare"] / taken["ours"])
+    return statistics.median(ratios[1:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    embedded = Task()
+    wide = Task.model_validate({"model": {"name": "cnn-tiny", "options": {"width": 64}}})
+    results = {
+        "digits, cnn-tiny": compare(embedded, load_dataset(embedded.data), arguments.rounds),
+        "3x32x32, cnn-tiny of width 64": compare(wide, random_data(640), arguments.rounds),
+    }
+    if arguments.json:
+        print(json.dumps(results))
+        return
+    for name, ratio in results.items():
+        print(f"{name:32}{ratio:6.3f} of the bare loop ({'at least' if ratio >= WANTED else 'BELOW'} {WANTED})")
+
+
+if __name__ == "__main__":
+    main()
