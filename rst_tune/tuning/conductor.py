@@ -14,8 +14,9 @@ from rst_tune.analysis.records import Record, Replay, Search, Trial, config_id, 
 from rst_tune.tuning import confirm
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.job import OUT_OF_MEMORY
+from rst_tune.tuning.priors import SAM, SGD, prior_points
 from rst_tune.tuning.rungs import Decision, Rungs
-from rst_tune.tuning.space import SAM, SGD, Coordinates, Space, configuration, picture, prior_points
+from rst_tune.tuning.space import Coordinates, Space, configuration, picture
 from rst_tune.tuning.study import SearchStudy
 
 __all__ = ["CONFIRM_SEED", "Conductor", "Plan"]

@@ -146,18 +146,41 @@ class Experiment(_Part):
     def _check(self) -> Self:
         horizon = self.task.recipe.epochs
         if self.fidelity.kind != "full" and not self.fidelity.epochs(horizon):
-            raise ValueError(f"{horizon} epochs leave no room for a rung: train longer or use fidelity.kind: full")
+            raise ValueError(
+                f"task.recipe.epochs: {horizon} leave no room for a rung: raise it or use fidelity.kind: full"
+            )
         if self.seeds > 1 and self.fidelity.kind == "rescaled":
-            raise ValueError("rescaled fidelity promotes single runs: use seeds: 1, confirmation adds seeds")
+            raise ValueError(
+                f"seeds: rescaled fidelity promotes single runs, so not {self.seeds} but 1: confirmation adds seeds"
+            )
         if self.confirm.first > self.confirm.seeds:
-            raise ValueError(f"confirm.first={self.confirm.first} must not exceed confirm.seeds={self.confirm.seeds}")
+            raise ValueError(f"confirm.first: {self.confirm.first} must not exceed confirm.seeds: {self.confirm.seeds}")
+        self._check_draws()
         return self
+
+    def _check_draws(self) -> None:
+        grid = self.sampler.name == "grid"
+        if isinstance(self.space, str):
+            if grid:
+                raise ValueError("sampler.name: grid needs a space of lists, and a Python space has none: use tpe")
+            return
+        if grid:
+            _grid_of_lists(self.space)
+        elif not self.space.families:
+            raise ValueError("sampler.name: a space without families is a grid of its points: use grid")
 
     @property
     def search_id(self) -> str:
         """The identity: a hash of all that decides the results, so not of resources and tracking."""
         content = self.model_dump(mode="json", exclude={"resources", "tracking", "description"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _grid_of_lists(space: Space) -> None:
+    try:
+        list(space.grid())
+    except InputError as error:
+        raise ValueError(f"sampler.name: {error}") from None
 
 
 def load_space(name: str, *, beside: Path | None = None) -> Space | str:
@@ -173,21 +196,28 @@ def load_experiment(name: str, settings: Iterable[str] = ()) -> Experiment:
     """Return the experiment that a name or a path means, with `a.b=c` settings applied."""
     path = files.find("experiments", name)
     content = files.override({"name": path.stem, **files.read_yaml(path)}, settings)
-    space = content.get("space")
-    if isinstance(space, str):
-        content["space"] = load_space(space, beside=path.parent)
-        if isinstance(content["space"], Space):
-            content["space"] = content["space"].model_dump()
-    elif isinstance(space, dict) and isinstance(space.get("base"), str):
-        base = load_space(space["base"], beside=path.parent)
-        if isinstance(base, str):
-            raise InputError(f"{path}: space.base: a Python space has no fields to override: edit {base}")
-        rest = {k: v for k, v in space.items() if k != "base"}
-        content["space"] = base.model_dump(exclude_unset=True) | rest
-    _known_recipe(content, path)
+    if not isinstance(content.get("task"), dict):
+        raise InputError(f"{path}: task: this field is needed: data, model and recipe")
+    if content.get("space") is not None:
+        content["space"] = _resolved_space(content["space"], path)
     return files.validate(Experiment, content, str(path))
 
 
-def _known_recipe(content: dict[str, Any], path: Path) -> None:
-    if not isinstance(content.get("task"), dict):
-        raise InputError(f"{path}: task: this field is needed: data, model and recipe")
+def _resolved_space(given: Any, path: Path) -> dict[str, Any] | str:
+    """Return the space an experiment means: a name, fields of its own, or (`base`) a named one with some changed."""
+    if isinstance(given, str):
+        given = {"base": given}
+    if not isinstance(given, dict):
+        raise InputError(f"{path}: space: give the name of a space, a path or its fields (got {given!r})")
+    rest = {key: value for key, value in given.items() if key != "base"}
+    if "base" not in given:
+        return files.validate(Space, rest, f"{path}: space").model_dump()
+    try:
+        base = load_space(str(given["base"]), beside=path.parent)
+    except InputError as error:
+        raise InputError(f"{path}: space: {error}") from None
+    if isinstance(base, Space):
+        return files.validate(Space, base.model_dump(exclude_unset=True) | rest, f"{path}: space").model_dump()
+    if rest:
+        raise InputError(f"{path}: space.base: a Python space has no fields to override: edit {base}")
+    return base

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -141,20 +141,30 @@ def validate(model: type[Model], content: Mapping[str, Any], where: str) -> Mode
 
 def _explain(model: type[BaseModel], error: Any) -> str:
     place = [str(part) for part in error["loc"]]
-    field = ".".join(place) or "the file"
+    field = ".".join(place)
     if error["type"] == "extra_forbidden":
         near = get_close_matches(place[-1], _fields_at(model, place[:-1]), n=1, cutoff=0.5)
         return f"{field}: there is no such field" + (f"; did you mean {near[0]!r}?" if near else "")
     if error["type"] == "missing":
         return f"{field}: this field is needed"
+    if not place:  # a rule between several fields: its message names them
+        return str(error["msg"]).removeprefix("Value error, ")
     value = repr(error.get("input"))
-    return f"{field}: {error['msg'].removeprefix('Value error, ')} (got {value[:80]})"
+    return f"{field}: {error['msg'].removeprefix('Value error, ')} (got {value[:80]}){_nearest(error)}"
+
+
+def _nearest(error: Any) -> str:
+    """Return a hint at the choice that was probably meant."""
+    choices = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
+    near = get_close_matches(str(error.get("input")), choices, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
     for name in place:
-        field = model.model_fields.get(name)
-        inner = _models(field.annotation) if field else []
+        if name not in model.model_fields:  # the name of a form of the field before it
+            continue
+        inner = _models(model.model_fields[name].annotation)
         if not inner:
             return []
         model = inner[0]
@@ -164,7 +174,7 @@ def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
 def _models(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if get_origin(annotation) in (Union, UnionType):
+    if get_origin(annotation) in (Union, UnionType, Annotated):
         return [m for a in get_args(annotation) for m in _models(a)]
     return []
 

@@ -1,0 +1,86 @@
+"""One axis of a search space: a number, a list of numbers, or a range; and how each is drawn."""
+
+from typing import Annotated, Any, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from rst_tune.errors import InputError
+
+__all__ = ["Axis", "Range", "Suggester", "draw", "holds", "one", "span", "values"]
+
+
+class Suggester(Protocol):
+    """What a space asks for its values: an Optuna trial, or anything of that shape."""
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        """Return a number of the range."""
+        ...
+
+    def suggest_categorical(self, name: str, choices: list[Any]) -> Any:
+        """Return one of the choices."""
+        ...
+
+
+class Range(BaseModel):
+    """An interval, drawn uniformly or (`log`) uniformly in its logarithm."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    low: float
+    high: float
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"`low < high` must hold, but got low={self.low}, high={self.high}: swap them")
+        if self.log and self.low <= 0:
+            raise ValueError(f"a logarithmic range needs low > 0, but got low={self.low}: raise it or drop `log`")
+        return self
+
+
+def _form(axis: Any) -> str:
+    return "range" if isinstance(axis, dict | Range) else "list" if isinstance(axis, list) else "number"
+
+
+Axis = Annotated[
+    Annotated[float, Tag("number")]
+    | Annotated[list[float], Field(min_length=1), Tag("list")]
+    | Annotated[Range, Tag("range")],
+    Discriminator(_form),
+]
+
+
+def draw(axis: Axis, name: str, trial: Suggester) -> float:
+    """Return a value of the axis; a single number asks nobody."""
+    if isinstance(axis, Range):
+        return trial.suggest_float(name, axis.low, axis.high, log=axis.log)
+    if isinstance(axis, list):
+        return float(trial.suggest_categorical(name, axis)) if len(axis) > 1 else float(axis[0])
+    return float(axis)
+
+
+def values(axis: Axis, name: str) -> list[float]:
+    """Return the values of an axis that lists them."""
+    if isinstance(axis, Range):
+        raise InputError(f"a grid needs lists, but {name} is the range {axis.low} … {axis.high}: list its values")
+    return [float(v) for v in axis] if isinstance(axis, list) else [float(axis)]
+
+
+def holds(axis: Axis, value: float) -> bool:
+    """Return whether a value is on the axis."""
+    if isinstance(axis, Range):
+        return axis.low <= value <= axis.high
+    return value in (axis if isinstance(axis, list) else [axis])
+
+
+def one(axis: Axis | None) -> Axis:
+    """Return the axis, or 1 where none is given."""
+    return 1.0 if axis is None else axis
+
+
+def span(axis: Axis) -> tuple[float, float]:
+    """Return the lowest and the highest value."""
+    if isinstance(axis, Range):
+        return axis.low, axis.high
+    values = axis if isinstance(axis, list) else [axis]
+    return min(values), max(values)
