@@ -91,7 +91,7 @@ def test_the_truth_is_not_ruled_out_in_a_synthetic_search(tmp_path):
     search = records.load(write_search(tmp_path, trials=150, confirmed=8, confirm_seeds=6))
     rows = [row for row in noise.summarise(search) if row.seeds > 1]
     truth = front([(true_error(dict(row.config)), row.extra_propagation) for row in rows])
-    assert 3 < truth.sum()
+    assert truth.sum() > 3
     assert all(
         row.p_nondominated > 0.01 if best else row.p_nondominated < 0.99 for row, best in zip(rows, truth, strict=True)
     )
