@@ -170,9 +170,8 @@ def conduct(conductor: Conductor, shop: Shop, resources: Resources, tick: Callab
     conductor.slots = max(1, cluster_slots(resources))
     # As many as fit may wait to start; with Tune's default of one, short trials starve all workers but the first.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(conductor.slots)
-    trainable = tune.with_resources(
-        tune.with_parameters(RstTrainable, shop=shop), {"cpu": resources.cpu, "gpu": resources.gpu}
-    )
+    # The shop holds the data: it is put once, and every node fetches it once, however many workers it has.
+    trainable = tune.with_resources(tune.with_parameters(RstTrainable, shop=[ray.put(shop)]), _placement(resources))
     tuner = tune.Tuner(
         trainable,
         tune_config=tune.TuneConfig(
@@ -197,9 +196,27 @@ def conduct(conductor: Conductor, shop: Shop, resources: Resources, tick: Callab
         raise link.fatal
 
 
+def _bundle(resources: Resources) -> dict[str, float]:
+    return {"CPU": resources.cpu, **({"GPU": resources.gpu} if resources.gpu else {})}
+
+
+def _placement(resources: Resources) -> tune.PlacementGroupFactory:
+    """Return what a trial reserves: its workers share a node wherever one is large enough for all of them."""
+    bundle = _bundle(resources)
+    fits = any(_room(node, bundle) >= resources.workers for node in _nodes())
+    return tune.PlacementGroupFactory([bundle] * resources.workers, strategy="STRICT_PACK" if fits else "PACK")
+
+
+def _nodes() -> list[dict[str, float]]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def _room(node: dict[str, float], bundle: dict[str, float]) -> int:
+    return int(min(node.get(name, 0.0) / amount + 1e-9 for name, amount in bundle.items()))
+
+
 def cluster_slots(resources: Resources) -> int:
     """Return how many trials the connected cluster can hold at a time."""
-    have = ray.cluster_resources()
-    by_cpu = have.get("CPU", 0.0) / resources.cpu / resources.workers
-    by_gpu = have.get("GPU", 0.0) / resources.gpu if resources.gpu else float("inf")
-    return int(min(by_cpu, by_gpu))
+    room = [_room(node, _bundle(resources)) for node in _nodes()]
+    whole = sum(workers // resources.workers for workers in room)
+    return whole or sum(room) // resources.workers

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from rst_tune.errors import InputError
+from rst_tune.training import distributed
 from rst_tune.training.checkpoint import CheckpointError
 from rst_tune.training.data import Dataset
 from rst_tune.training.loop import Run
@@ -92,7 +93,7 @@ class Job:
         until = time.monotonic() + self.shop.checkpoint_seconds
         while not run.finished:
             run.epoch()
-            if run.epoch_index in self.plan["rungs"] or time.monotonic() >= until:
+            if run.epoch_index in self.plan["rungs"] or _agreed(time.monotonic() >= until, run):
                 break
         if run.finished:
             return self._finish(run)
@@ -106,9 +107,7 @@ class Job:
             try:
                 run.restore(path)
             except CheckpointError as error:
-                aside = path.with_suffix(f".damaged-{int(time.time())}")
-                path.rename(aside)
-                _log.warning("%s; it was set aside as %s and the trial starts anew", error, aside.name)
+                _set_aside(path, error)
                 run = self._new_run()
         return run
 
@@ -168,3 +167,17 @@ class Job:
         done = self._progress(self._run, status="failed") if self._run is not None else {}
         payload = {**json.loads(done.get("payload", "{}")), "reason": reason}
         return {**done, "key": self.plan["key"], "status": "failed", "error": None, "payload": json.dumps(payload)}
+
+
+def _agreed(due: bool, run: Run) -> bool:
+    """Return what the first worker of the run thinks: clocks differ, and all must end a slice at the same epoch."""
+    vote = torch.tensor(float(due and distributed.rank() == 0), device=run.device)
+    return bool(distributed.sum_over_processes(vote))
+
+
+def _set_aside(path: Path, error: CheckpointError) -> None:
+    """Keep a damaged checkpoint under another name. Of several workers the first one does it."""
+    if distributed.rank() == 0:
+        aside = path.with_suffix(f".damaged-{int(time.time())}")
+        path.rename(aside)
+        _log.warning("%s; it was set aside as %s and the trial starts anew", error, aside.name)

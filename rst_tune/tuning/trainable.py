@@ -9,6 +9,7 @@ from typing import Any, TextIO
 import ray
 from ray import tune
 
+from rst_tune.tuning.group import current_group
 from rst_tune.tuning.job import Job, Shop
 
 __all__ = ["RstTrainable"]
@@ -17,9 +18,10 @@ __all__ = ["RstTrainable"]
 class RstTrainable(tune.Trainable):  # type: ignore[misc]  # Ray is untyped
     """Trains what the plan in its config says. Actors are reused, so nothing of one plan may reach the next."""
 
-    def setup(self, config: dict[str, Any], shop: Shop) -> None:
-        """Begin with the first plan."""
-        self._shop = shop
+    def setup(self, config: dict[str, Any], shop: list[Any]) -> None:
+        """Begin with the first plan. `shop` holds a reference to the Shop, which lies once in a node's memory."""
+        self._shop: Shop = ray.get(shop[0])
+        self._group = current_group(shop[0])
         self._watch: TextIO | None = None
         self._begin(config)
 
@@ -31,6 +33,8 @@ class RstTrainable(tune.Trainable):  # type: ignore[misc]  # Ray is untyped
     def _begin(self, config: dict[str, Any]) -> None:
         self._unwatch()
         self._job = Job(json.loads(config["plan"]), self._shop)
+        if self._group is not None:
+            self._group.begin()
         self._announced = False
 
     def step(self) -> dict[str, Any]:
@@ -41,7 +45,7 @@ class RstTrainable(tune.Trainable):  # type: ignore[misc]  # Ray is untyped
         if self._job.hung():
             return self._ended(self._job.out_of_time())
         self._watch_over()
-        result = self._job.advance()
+        result = self._job.advance() if self._group is None else self._group.advance(self._job)
         return result if result["status"] == "running" else self._ended(result)
 
     def _ended(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -64,8 +68,10 @@ class RstTrainable(tune.Trainable):  # type: ignore[misc]  # Ray is untyped
             self._watch = None
 
     def cleanup(self) -> None:
-        """Leave nothing armed behind."""
+        """Leave nothing armed or running behind."""
         self._unwatch()
+        if self._group is not None:
+            self._group.close()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Tune keeps no checkpoint: ours lie under the trial's key."""
