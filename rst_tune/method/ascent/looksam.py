@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rst_tune.errors import InputError
 from rst_tune.method.ascent.rule import Moment, Rule
-from rst_tune.method.vectors import Scale, add_, dot, norm, overflowed, ratio
+from rst_tune.method.vectors import add_, dot, norm, overflowed, ratio
 
 __all__ = ["LookSAM"]
 
@@ -68,15 +68,13 @@ class LookSAM(Rule):
         g_v = [g.clone() for g in g2]
         add_(g_v, g1, -along)
         length = norm(g_v)
-        if not overflowed(length):
-            units = zip(moment.indices, _unit(g_v, length), strict=True)
-            self._direction = {index: self._finite(index, unit) for index, unit in units}
-
-    def _finite(self, index: int, unit: Tensor) -> Tensor:
-        if unit.device.type == "cpu":
-            return unit
-        # On a device nobody waits to see an overflow, so the new or the old direction is chosen there.
-        return torch.where(torch.isfinite(unit), unit, self._direction.get(index, torch.zeros_like(unit)))
+        if overflowed(length):
+            return
+        units = dict(zip(moment.indices, torch._foreach_mul(g_v, ratio(1.0, length)), strict=True))
+        if isinstance(length, Tensor):  # on a device nobody waits to see an overflow, so the choice is made there
+            old = self._direction
+            units = {i: torch.where(u.isfinite(), u, old.get(i, torch.zeros_like(u))) for i, u in units.items()}
+        self._direction = units
 
     def ended(self) -> None:
         """Count one sharpness-aware iteration."""
@@ -89,7 +87,3 @@ class LookSAM(Rule):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up the count and the kept direction."""
         self._count, self._direction = int(state["count"]), dict(state["direction"])
-
-
-def _unit(vector: list[Tensor], length: Scale) -> list[Tensor]:
-    return list(torch._foreach_mul(vector, ratio(1.0, length)))
