@@ -125,10 +125,10 @@ class _Common:
     def _formatted(self, images: Tensor) -> Tensor:
         return images.contiguous(memory_format=torch.channels_last) if self.layout.channels_last else images
 
-    def rows(self, first: int, last: int) -> Tensor:
+    def rows(self, first: int, last: int, device: torch.device | None = None) -> Tensor:
         """Return which rows of the epoch's order this process takes of the batches `first` to `last`."""
-        batches = torch.arange(first, last)[:, None] * self.batch_size
-        return (batches + self.layout.rank * self.share + torch.arange(self.share)).reshape(-1)
+        batches = torch.arange(first, last, device=device)[:, None] * self.batch_size
+        return (batches + self.layout.rank * self.share + torch.arange(self.share, device=device)).reshape(-1)
 
     def prepare(self, images: Tensor, labels: Tensor, draws: Draws, rows: Tensor, first: int) -> list[Batch]:
         """Augment and normalize the images of consecutive batches, all at once."""
@@ -166,7 +166,7 @@ class _MemoryBatches(_Common):
         draws = self.draws(epoch).to(self.layout.device)
         steps = len(self.data.train) // self.batch_size
         for first in range(start, steps, self._chunk):
-            rows = self.rows(first, min(first + self._chunk, steps)).to(self.layout.device)
+            rows = self.rows(first, min(first + self._chunk, steps), self.layout.device)
             places = draws.order[rows]
             images = self._images[places.to(self._images.device)].to(self.layout.device, non_blocking=True)
             yield from self.prepare(images, self._labels[places], draws, rows, first)
@@ -197,7 +197,7 @@ class _FileBatches(_Common):
             rows = self.rows(step, step + 1)
             labels = self.data.train.labels[draws.order[rows]].to(self.layout.device, non_blocking=True)
             images = images.to(self.layout.device, non_blocking=True)
-            yield from self.prepare(images, labels, on_device, rows.to(self.layout.device), step)
+            yield from self.prepare(images, labels, on_device, self.rows(step, step + 1, self.layout.device), step)
 
     def _items(self, draws: Draws, epoch: int, step: int) -> list[Item]:
         """Return the images of one batch, each with the seed of its own crop if crops are random."""

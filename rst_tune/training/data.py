@@ -22,7 +22,7 @@ MEASURED_FILES = 1000
 """Normalization constants of a set of files come from this many of its training images."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """Images (uint8, NCHW, or files) and their labels (int64).
 
@@ -40,7 +40,7 @@ class Part:
         return _part, (images, self.labels.numpy())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset:
     """Training, validation and test part with what a model must know of them."""
 

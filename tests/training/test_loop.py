@@ -95,7 +95,7 @@ def test_two_runs_in_turns_do_not_disturb_each_other(digits):
 
 
 @pytest.mark.parametrize(
-    ("rule", "stop"), [*[("sam", stop) for stop in (0, 1, 10, 13)], *[(rule, 7) for rule in RULES.names()]]
+    ("rule", "stop"), [*[("sam", stop) for stop in (0, 10, 13)], *[(rule, 7) for rule in RULES.names()]]
 )
 def test_a_continued_run_is_bit_identical(digits, tmp_path, stop, rule):
     method = HALF.model_copy(update={"rule": rule})
@@ -252,3 +252,11 @@ def test_what_does_not_fit_the_data_is_refused_before_training(digits, change, m
 def test_zero_epochs_are_refused(digits):
     with pytest.raises(InputError, match="`epochs` must be at least 1, got 0"):
         Run(Task(), HALF, epochs=0, data=digits)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_cuda_device_trains_in_bf16_and_times_its_phases(digits):
+    run = finish(Run(small_task(), HALF, data=digits))
+    assert run.device.type == "cuda"
+    assert run.status == "complete"
+    assert min(run.last_metrics[name] for name in metrics.TIMINGS) > 0

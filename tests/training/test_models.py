@@ -45,7 +45,9 @@ def not_a_model(num_classes):
 @pytest.mark.parametrize("name", MODELS.names())
 def test_parameter_counts_are_the_published_ones(name):
     shape, classes, published = PUBLISHED[name]
-    assert parameter_count(build_model(name, classes, shape)) == published
+    # Shapes alone are enough to count and to run the check of the output; no number is drawn or computed.
+    with torch.device("meta"):
+        assert parameter_count(build_model(name, classes, shape)) == published
 
 
 @pytest.mark.parametrize("name", ["mlp-tiny", "cnn-tiny", "resnet18"])
