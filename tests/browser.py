@@ -69,7 +69,7 @@ class Browser:
     def run(self, script: str, *args: Any) -> Any:
         return self.post("/execute/sync", script=script, args=list(args))
 
-    def wait(self, condition: str, seconds: float = 30.0) -> Any:
+    def wait(self, condition: str, seconds: float = 90.0) -> Any:
         """Return the first true value of a JavaScript expression."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:

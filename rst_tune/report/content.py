@@ -17,7 +17,7 @@ from rst_tune.report import figures, words
 from rst_tune.report.figures.front import visible_range
 from rst_tune.report.figures.space import MOST_COINS, MOST_LINES, MOST_SCHEDULES
 
-__all__ = ["Panel", "facts", "figure_json", "header_groups", "one_figure", "panels", "trial_columns"]
+__all__ = ["Panel", "baselines", "facts", "figure_json", "header_groups", "one_figure", "panels", "trial_columns"]
 
 # The evaluator is slow, and a page should be there in seconds.
 MOST_FOR_IMPORTANCE = 100
@@ -149,7 +149,7 @@ def panels(search: Search, found: fronts.Front) -> list[Panel]:
     """Return the sections between the answer and the table, in the order a reader asks for them."""
     points, front = found.summaries, found.points
     return [
-        _front(points, found.recommended),
+        _front(found),
         one_figure("growth", "How the front grew", _COURSE, figures.hypervolume(pareto.hypervolume_history(search))),
         _schedules(front),
         _map(search, found),
@@ -178,13 +178,20 @@ def one_figure(name: str, title: str, note: str, figure: go.Figure) -> Panel:
     return Panel(name=name, title=title, note=note, plots={"": figure})
 
 
-def _front(points: Sequence[ConfigSummary], recommended: ConfigSummary | None) -> Panel:
+def _front(found: fronts.Front) -> Panel:
+    points = found.summaries
     span = visible_range(points)
     above = sum(p.error_mean > span[1] for p in points) if span else 0
     note = "Left is cheaper, down is better. Bars are one standard error over seeds."
     if above:
         note += f" Not in the picture: {above:,} with a higher error; a double click shows all."
-    return one_figure("front", "The front", note, figures.front(points, recommended))
+    return one_figure("front", "The front", note, figures.front(points, found.recommended, baselines(found)))
+
+
+def baselines(found: fronts.Front) -> dict[str, ConfigSummary]:
+    """Return the base optimizer and SAM, as far as they were run."""
+    pairs = (("base optimizer", found.base), ("SAM", found.sam))
+    return {name: point for name, point in pairs if point is not None}
 
 
 def _schedules(front: Sequence[ConfigSummary]) -> Panel:

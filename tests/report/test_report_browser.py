@@ -1,6 +1,5 @@
 """The page in a real Chromium: it draws, asks nobody for anything, and does what its controls say."""
 
-import html
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 import yaml
 
 from rst_tune.analysis.fronts import delivered
-from rst_tune.report import comparison_page, figures, page
+from rst_tune.report import comparison_page, figures, notebook, page
 from rst_tune.training.task import Method
 
 READY = "document.documentElement.dataset.ready"
@@ -186,10 +185,9 @@ def test_names_of_a_record_are_never_code(chromium, search, tmp_path):
 
 
 def test_it_works_in_a_sandboxed_frame(chromium, page_file, tmp_path):
-    """MLflow shows artifacts in such a frame: no storage, no origin."""
+    """A notebook and MLflow show a page in such a frame: no storage, no origin."""
     outer = tmp_path / "outer.html"
-    inner = html.escape(page_file.read_text(), quote=True)
-    outer.write_text(f'<iframe sandbox="allow-scripts" width=900 height=700 srcdoc="{inner}"></iframe>')
+    outer.write_text(notebook.Shown(page_file.read_text())._repr_html_())
     chromium.open(outer)
     chromium.post("/frame", id=0)
     assert chromium.wait(READY) == "yes"

@@ -11,6 +11,7 @@ from rst_tune.analysis.fronts import delivered
 from rst_tune.analysis.pareto import hypervolume_history
 from rst_tune.errors import InputError
 from rst_tune.report import figures
+from rst_tune.report.content import baselines
 from rst_tune.report.figures.front import visible_range
 from rst_tune.report.figures.space import MOST_LINES, thinned_indices
 from rst_tune.report.figures.style import KINDS, kind
@@ -46,6 +47,11 @@ def test_every_configuration_is_drawn_once(found):
     fig = figures.front(found.summaries, found.recommended)
     drawn = [identity for trace in fig.data for identity in (trace.customdata if trace.customdata is not None else [])]
     assert sorted(drawn) == sorted(p.config_id for p in found.summaries)
+
+
+def test_the_baselines_are_named(found):
+    names = figures.front(found.summaries, named=baselines(found)).layout.annotations
+    assert [(name.text, name.x) for name in names] == [("base optimizer", 0.0), ("SAM", 1.0)]
 
 
 def test_what_is_sure_differs_in_colour_and_shape(found):

@@ -66,7 +66,7 @@
     before = isDark();
     setTheme(false);
     for (const div of document.querySelectorAll(".plot.drawn")) {
-      const width = div.closest(".grid") ? 230 : 700;
+      const width = div.closest(".grid") ? 220 : 690;
       Plotly.relayout(div, { width });
     }
   });

@@ -30,8 +30,15 @@ def visible_range(points: Sequence[ConfigSummary]) -> tuple[float, float] | None
     return float(low) - margin - spread, top + margin
 
 
-def front(points: Sequence[ConfigSummary], recommended: ConfigSummary | None = None) -> go.Figure:
-    """Draw every configuration trained to the end, the crowd below; the front has error bars and is joined."""
+def front(
+    points: Sequence[ConfigSummary],
+    recommended: ConfigSummary | None = None,
+    named: Mapping[str, ConfigSummary] | None = None,
+) -> go.Figure:
+    """Draw every configuration trained to the end, the crowd below; the front has error bars and is joined.
+
+    `named` configurations, such as the baselines, have their name written beside them.
+    """
     if not points:
         return empty("No configuration was trained to the full horizon yet.")
     fig = figure(COST, ERROR, height=520)
@@ -44,13 +51,24 @@ def front(points: Sequence[ConfigSummary], recommended: ConfigSummary | None = N
     fig.add_trace(_staircase([p for p in points if p.on_front], GREY, "solid"))
     if recommended is not None:
         fig.add_trace(_ring(recommended))
-    return fig.add_traces([trace for name, trace in drawn.items() if name not in CROWDS])
+    fig.add_traces([trace for name, trace in drawn.items() if name not in CROWDS])
+    for name, point in (named or {}).items():
+        _name(fig, name, point)
+    return fig
 
 
 def _cost_axis(fig: go.Figure, points: Sequence[ConfigSummary]) -> None:
     """Show from the base optimizer to SAM, or further where something costs more, with room for the markers."""
     dearest = max([1.0, *(p.extra_propagation for p in points)])
     fig.update_xaxes(tickformat=".0%", range=[-0.03 * dearest, 1.04 * dearest])
+
+
+def _name(fig: go.Figure, name: str, point: ConfigSummary) -> None:
+    """Write a name below a point: right of it at the cheap end, where the axis is near."""
+    cheap = point.extra_propagation < 0.5
+    shift = {"xanchor": "left", "xshift": 9, "yshift": -13} if cheap else {"xanchor": "center", "yshift": -19}
+    place = {"x": point.extra_propagation, "y": point.error_mean}
+    fig.add_annotation(text=words.escaped(name), showarrow=False, **place, **shift)
 
 
 def _ring(point: ConfigSummary) -> go.Scatter:
@@ -110,11 +128,11 @@ def compare(fronts: Mapping[str, Sequence[ConfigSummary]]) -> go.Figure:
     for index, (name, points) in enumerate(fronts.items()):
         color, dash, shape = (cycle[index % 6] for cycle in (CYCLE, DASHES, SHAPES))
         fig.add_trace(_staircase(points, color, dash))
-        fig.add_trace(_named(name, points, color, shape))
+        fig.add_trace(_marked(name, points, color, shape))
     return fig
 
 
-def _named(name: str, points: Sequence[ConfigSummary], color: str, shape: str) -> go.Scatter:
+def _marked(name: str, points: Sequence[ConfigSummary], color: str, shape: str) -> go.Scatter:
     bars = {"array": rounded(p.error_sem for p in points), "color": color, "thickness": 1.5, "width": 4}
     trace = _markers("confirmed", points) if points else go.Scatter(x=[], y=[])
     return trace.update(name=words.escaped(name), marker={"color": color, "symbol": shape, "size": 10}, error_y=bars)
