@@ -1,10 +1,11 @@
 """What an RST has to live with: precision, compilation, frozen parts, groups, devices that nobody waits for."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
-from small_nets import ALL_RULES, STEPS, batch, convnet, mlp, rst, sgd, train, weights
+from small_nets import ALL_RULES, STEPS, batch, convnet, losses_of, mlp, rst, sgd, train, weights
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -93,7 +94,7 @@ def test_a_large_parameter_that_is_part_of_more_stays_where_it_is():
 def test_an_outer_autocast_does_not_keep_casts_of_the_wrong_weights():
     """Autocast caches the cast of a weight; after an ascent the cache would be of the weights before it."""
     inner, outer = mlp(), mlp()
-    for model, around in ((inner, False), (outer, True)):
+    for model, around in ((inner, nullcontext), (outer, lambda: torch.autocast("cpu", dtype=torch.bfloat16))):
         opt = rst(model, rho=0.5)
         for t in range(1, STEPS + 1):
             x, y = batch(t)
@@ -102,7 +103,7 @@ def test_an_outer_autocast_does_not_keep_casts_of_the_wrong_weights():
                 with torch.autocast("cpu", dtype=torch.bfloat16):
                     return cross_entropy(model(x), y)
 
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=around):
+            with around():
                 opt.step(closure)
     assert torch.equal(weights(inner), weights(outer))
 
@@ -209,3 +210,26 @@ def test_esam_takes_the_samples_that_got_worse():
 
     rst(model, rule="esam", rule_options={"beta": 1.0, "gamma": 0.25}, rho=0.5).step(lambda: each(None).mean(), each)
     assert [None if i is None else len(i) for i in asked] == [None, None, 4]
+
+
+def test_every_pass_of_esam_begins_with_the_same_random_stream():
+    model, (x, y), states = convnet(), batch(1, (1, 6, 6)), []
+    model.register_forward_pre_hook(lambda module, args: states.append(torch.get_rng_state()))
+    each = losses_of(model, x, y)
+    rst(model, rule="esam").step(lambda: each(None).mean(), each)
+    assert len(states) == 3
+    assert torch.equal(states[0], states[1])
+    assert torch.equal(states[0], states[2])
+
+
+def test_a_resumed_run_goes_on_with_the_scale_of_its_scaler():
+    def start(model):
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4, growth_interval=3)
+        return rst(model, p=0.5, scaler=scaler)
+
+    model = mlp()
+    opt = start(model)
+    train(model, opt, range(1, 8))
+    resumed = start(model)
+    resumed.load_state_dict(opt.state_dict())
+    assert resumed.scaler.get_scale() == opt.scaler.get_scale() == 2.0**6
