@@ -182,8 +182,7 @@ class Run:
         A loss that is not finite ends the run as `diverged`; then the metrics of the last good epoch come back.
         """
         self.steps(self.steps_per_epoch)
-        totals = distributed.sum_over_processes(self._loss_sum)
-        train_loss = float(totals) / (self.steps_per_epoch * self._world)
+        train_loss = float(distributed.sum_over_processes(self._loss_sum)) / (self.steps_per_epoch * self._world)
         error, loss = self._evaluate(self.data.validation)
         self._clock.mark("evaluation")
         if not all(map(math.isfinite, (train_loss, loss))):

@@ -157,6 +157,8 @@ def _read_or_download(factory: Any, name: str, root: str, part: dict[str, Any]) 
     """Return the set as it lies under `root`; fetch it only if it is not there."""
     try:
         return factory(root, **part)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"torchvision's {name} has no plain training and test part: {error}") from error
     except (RuntimeError, OSError) as missing:
         if "download" not in inspect.signature(factory).parameters:
             raise InputError(f"{name} is not under {root} and cannot be downloaded: {missing}") from missing

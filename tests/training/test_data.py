@@ -119,6 +119,7 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path, content):
         ({"name": "folder", "root": "no/such/folder"}, "`root` must exist"),
         ({"name": "folder", "root": "."}, "needs train/ and val/"),
         ({"name": "CIFAR11"}, "did you mean 'cifar1"),
+        ({"name": "EMNIST", "root": "."}, "EMNIST has no plain training and test part"),
         ({"name": "digts"}, "did you mean 'digits'"),
         ({"name": "digits", "validation": 1397}, "leave images on both sides"),
         ({"name": "digits", "validation": 0.0001}, "leave images on both sides"),
