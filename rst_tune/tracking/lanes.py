@@ -1,8 +1,8 @@
 """Several trials delivered at once, for a long record: what takes the time is MLflow's own work on each point.
 
 A server works in parallel when it is asked in parallel, so threads do. A database is written by the library in our
-own process, one point after the other, so there each lane is a process: this module, run as a program that reads
-batches from its input and writes the answers to its output, one JSON line each.
+own process, one point after the other, so there each lane is a process (`serve`) that reads batches from its input
+and writes the answers to its output, one JSON line each.
 """
 
 import json
@@ -14,14 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from queue import SimpleQueue
-from typing import Any
 
 from rst_tune.tracking.progress import Point
 from rst_tune.tracking.projection import Batch
 from rst_tune.tracking.secrets import scrub_text
 from rst_tune.tracking.store import RefusedError, Store
 
-__all__ = ["Job", "Outcome", "lanes"]
+__all__ = ["Job", "Outcome", "lanes", "serve"]
 
 Job = tuple[str, str, Batch, str | None]
 """Experiment, parent run, batch, and the trial's run if it is known."""
@@ -88,7 +87,10 @@ def _here(store: Store, job: Job) -> Outcome:
 def _process(uri: str) -> Iterator[Deliver]:
     """Start a lane of its own; closing its input ends it. The address goes through the pipe: others see arguments."""
     process = subprocess.Popen(  # noqa: S603 - this very module
-        [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", f"from {__name__} import serve; serve()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -124,17 +126,14 @@ def _answer(outcome: Outcome) -> dict[str, str]:
     return {kind: scrub_text(str(outcome))}
 
 
-def _serve(reads: Any, writes: Any) -> None:
-    store = Store(json.loads(reads.readline()))
-    for line in reads:
-        experiment, parent, batch, run_id = json.loads(line)
-        batch["metrics"] = [Point(**point) for point in batch["metrics"]]
-        answer = _answer(_here(store, (experiment, parent, Batch(**batch), run_id)))
-        print(json.dumps(answer), file=writes, flush=True)
-
-
-if __name__ == "__main__":
+def serve() -> None:
+    """Be a lane: deliver what comes in, until the input ends."""
     # Whatever a library prints must not get between the answers.
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        _serve(sys.stdin, answers)
+        store = Store(json.loads(sys.stdin.readline()))
+        for line in sys.stdin:
+            experiment, parent, batch, run_id = json.loads(line)
+            batch["metrics"] = [Point(**point) for point in batch["metrics"]]
+            answer = _answer(_here(store, (experiment, parent, Batch(**batch), run_id)))
+            print(json.dumps(answer), file=answers, flush=True)

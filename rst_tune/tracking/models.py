@@ -4,7 +4,8 @@ import logging
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,6 @@ from rst_tune.tracking.delivery import Delivery
 from rst_tune.tracking.store import Store
 
 __all__ = ["log_models"]
-
-log = logging.getLogger(__name__)
 
 Loader = Callable[[str], Any]
 
@@ -81,7 +80,7 @@ def _save(model: Any, path: Path, run_id: str, model_id: str) -> None:
     description = Model(run_id=run_id, model_id=model_id)
     # Requirements are named, because finding them out would load the model in a second process.
     requirements = _requirements(model)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _silent("mlflow.pytorch"):
         warnings.simplefilter("ignore")
         mlflow.pytorch.save_model(
             model.cpu().eval(),
@@ -90,6 +89,18 @@ def _save(model: Any, path: Path, run_id: str, model_id: str) -> None:
             pip_requirements=requirements,
             serialization_format="pickle",
         )
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Keep one logger from repeating, for each model, that a pickle must be trusted."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _requirements(model: Any) -> list[str]:
@@ -116,16 +127,24 @@ def _register(store: Store, name: str, points: tuple[ConfigSummary, ...], cursor
     except MlflowException as problem:
         if problem.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    versions = {v.model_id: v.version for v in store.client.search_model_versions(f"name = '{name}'")}
+    versions = {v.tags.get(names.MODEL_ID): v.version for v in store.client.search_model_versions(f"name = '{name}'")}
     for point in points:
         model_id = cursor.models[point.run_id]
         if model_id not in versions:
+            tags = {names.MODEL_ID: model_id, names.TRIAL_KEY: point.run_id}
             made = store.client.create_model_version(
-                name, f"models:/{model_id}", run_id=cursor.runs[point.run_id], model_id=model_id
+                name, _source(store, model_id), run_id=cursor.runs[point.run_id], tags=tags, model_id=model_id
             )
             versions[model_id] = made.version
     for alias, point in _aliases(points).items():
         store.client.set_registered_model_alias(name, alias, versions[cursor.models[point.run_id]])
+
+
+def _source(store: Store, model_id: str) -> str:
+    """Return where a version has its files. In a database, MLflow would look a model's id up in the global store."""
+    if store.uri.startswith("http"):
+        return f"models:/{model_id}"
+    return str(store.client.get_logged_model(model_id).artifact_location)
 
 
 def _aliases(points: tuple[ConfigSummary, ...]) -> dict[str, ConfigSummary]:

@@ -65,7 +65,8 @@ EXPERIMENT_FILE = "resolved/experiment.yaml"
 SPACE_FILE = "resolved/space.yaml"
 ENVIRONMENT_FILE = "resolved/environment.yaml"
 
-# Aliases of a registered model.
+# Registered models: a tag of each version, and the aliases.
+MODEL_ID = "model_id"
 CHEAPEST = "cheapest"
 MOST_ACCURATE = "most-accurate"
 KNEE = "knee"

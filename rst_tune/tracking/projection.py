@@ -79,9 +79,7 @@ def _close(batch: Batch, event: Event, trial: Trial, epochs: int) -> None:
 
 def _run_name(trial: Trial) -> str:
     role = "" if trial.role == "search" else " confirm"
-    return (
-        f"{trial.number:04d}{role} {trial.config.get('family', '')} c={trial.extra_propagation:.3g} seed {trial.seed}"
-    )
+    return f"{trial.number:04d} {trial.config.get('family', '')} c={trial.extra_propagation:.3g} s{trial.seed}{role}"
 
 
 def _place(event: Event) -> dict[str, str]:

@@ -36,20 +36,21 @@ MODE = "workflowType=machine_learning"
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Where to look. `filters` maps what is found to the text for MLflow's search field."""
+    """Where to look. `filters` maps what is found to the text for MLflow's search field, `links` to its address."""
 
     search: str
     trials: str
     compare: str
     filters: dict[str, str]
+    links: dict[str, str]
     pid: int | None = None
 
     def text(self) -> str:
         """Return all of it for a terminal."""
-        found = [f"  {what}:\n    {text}" for what, text in self.filters.items()]
+        found = [f"  {what}:\n    {text}\n    {self.links[what]}" for what, text in self.filters.items()]
         lines = [f"search   {self.search}", f"trials   {self.trials}"]
         lines += [f"compare  {self.compare}"] if self.compare else []
-        return "\n".join([*lines, "filters for the search field of the trials' page:", *found])
+        return "\n".join([*lines, "filters (text for the search field, and a link):", *found])
 
 
 @contextmanager
@@ -155,13 +156,15 @@ def _page(delivery: Delivery, base: str, pid: int | None) -> Page:
     front = [p.run_id for p in fronts.delivered(search).points]
     runs = [cursor.runs[key] for key in front if key in cursor.runs]
     place = f"{base}/#/experiments/{cursor.experiment}"
+    filters = {what: f"{mine} and {text}" for what, text in _FILTERS.items()}
     return Page(
         search=f"{place}/runs/{cursor.parent}?{MODE}",
-        trials=f"{place}/runs?searchFilter={quote(mine)}&{MODE}",
+        trials=_listing(place, f"{mine} and tags.role != 'search'"),
         compare=f"{base}/#/compare-runs?runs={_list(runs)}&experiments={_list([cursor.experiment])}&{MODE}"
         if runs
         else "",
-        filters={what: f"{mine} and {text}" for what, text in _FILTERS.items()},
+        filters=filters,
+        links={what: _listing(place, text) for what, text in filters.items()},
         pid=pid,
     )
 
@@ -173,6 +176,12 @@ _FILTERS = {
     "stopped early": "tags.status = 'stopped'",
     "failed or diverged": "attributes.status = 'FAILED'",
 }
+
+
+def _listing(place: str, wanted: str) -> str:
+    """Return the address of a list of trials, sorted by a metric: by date, MLflow would fold them under the search."""
+    order = quote("metrics.`extra_propagation`")
+    return f"{place}/runs?searchFilter={quote(wanted)}&orderByKey={order}&orderByAsc=true&{MODE}"
 
 
 def _list(items: list[str]) -> str:

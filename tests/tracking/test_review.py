@@ -1,0 +1,125 @@
+"""MLflow's UI on a search, in a real browser: the report inline, the filters, and nothing left behind."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rst_tune.analysis import records
+from rst_tune.errors import InputError
+from rst_tune.report import page as report
+from rst_tune.tracking import Page, log_results, review
+from tests.browser import MISSING, Browser, browser
+from tests.tracking.writing import small_search
+
+pytestmark = pytest.mark.slow
+PICTURES = os.environ.get("RST_TUNE_PICTURES")
+
+
+def test_a_port_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(InputError, match=f"{port} is not: take another one"),
+            review(small_search().save(tmp_path), port=port),
+        ):
+            pass
+
+
+def test_a_team_server_is_used_as_it_is(tmp_path: Path) -> None:
+    with review(small_search().save(tmp_path), uri="http://ann:hunter2@127.0.0.1:9") as page:
+        assert page.pid is None
+        assert page.search.startswith("http://***@127.0.0.1:9/#/experiments/")
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    directory = small_search().save(tmp_path_factory.mktemp("review"))
+    path = report.write(records.load(directory), directory / "report.html")
+    (directory / "front.csv").write_text("family,extra_propagation\nconstant,0.25\n")
+    log_results(directory, [path, directory / "front.csv"], "**Train with p = 0.25.**")
+    with review(directory) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    if MISSING:
+        pytest.skip(MISSING)
+    with browser() as session:
+        yield session
+
+
+def picture(window: Browser, name: str) -> None:
+    if PICTURES:
+        window.screenshot(Path(PICTURES) / f"{name}.png")
+
+
+def text_of(window: Browser) -> str:
+    return str(window.run("return document.body.innerText"))
+
+
+def test_the_page_of_the_search_describes_it(opened: Page, window: Browser) -> None:
+    window.open(opened.search)
+    window.wait("document.body.innerText.includes('Train with p = 0.25')", 60)
+    window.wait("document.body.innerText.includes('hypervolume')", 60)
+    picture(window, "search")
+    assert "digits-quick" in text_of(window)
+
+
+def test_the_report_is_shown_inline_and_offline(opened: Page, window: Browser) -> None:
+    window.open(opened.search.replace("?", "/artifacts/report.html?"))
+    window.wait("document.querySelector('iframe')", 60)
+    window.post("/frame", id={"element-6066-11e4-a52e-4f735466cecf": window.find("iframe")})
+    window.wait("document.querySelectorAll('.main-svg, canvas').length", 60)
+    window.post("/frame", id=None)
+    time.sleep(1)
+    picture(window, "report")
+    outside = [url for url in window.requests() if url.startswith("http") and "127.0.0.1" not in url]
+    assert outside == []
+
+
+def test_the_filter_finds_the_cheap_half_of_the_front(opened: Page, window: Browser) -> None:
+    what = "the cheaper half of the front"
+    assert opened.filters[what].endswith("metrics.extra_propagation < 0.5 and tags.front = 'true'")
+    window.open("about:blank")
+    window.open(opened.links[what])
+    window.wait("document.body.innerText.includes('c=0.25 s0')", 60)
+    picture(window, "filter")
+    shown = text_of(window)
+    assert "c=0 s0" in shown
+    assert "c=0.75" not in shown
+    assert "c=0.5" not in shown
+    assert "6 matching runs" in shown
+
+
+def test_the_compare_link_opens_the_runs_of_the_front(opened: Page, window: Browser) -> None:
+    window.open("about:blank")
+    window.open(opened.compare)
+    window.wait("document.body.innerText.includes('Comparing 3 Runs')", 60)
+    picture(window, "compare")
+
+
+def test_a_kill_ends_the_whole_group(tmp_path: Path) -> None:
+    script = (
+        "import signal, sys; from rst_tune.tracking import review\n"
+        "with review(sys.argv[1]) as page:\n    print(page.pid, flush=True)\n    signal.pause()"
+    )
+    directory = str(small_search().save(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", script, directory], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    server = int(process.stdout.readline())
+    group = [p for p in psutil.process_iter() if os.getpgid(p.pid) == server]
+    assert group
+    process.terminate()
+    assert process.wait(60) == 128 + 15
+    _, alive = psutil.wait_procs(group, timeout=10)
+    assert alive == []
