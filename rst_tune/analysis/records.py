@@ -17,6 +17,8 @@ Errors are in percent, everywhere. Extra propagation is the expected number of e
 step: 0 is the base optimizer, 1 is SAM.
 """
 
+import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -171,9 +173,20 @@ class Record:
         """Append one event with the present time, and return it."""
         line: Event = {"event": event, "time": time.time(), **fields}
         text = json.dumps(line, separators=(",", ":"), allow_nan=True) + "\n"
-        self._file.write(text.encode())
-        os.fsync(self._file.fileno())
+        self._write(text.encode())
         return line
+
+    def _write(self, line: bytes) -> None:
+        """Write a line whole or not at all: a full disk takes a part of it, which is cut off again."""
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            os.fsync(self._file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file.truncate(size)
+            raise
 
     def close(self) -> None:
         """Close the file."""

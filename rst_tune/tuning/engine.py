@@ -115,6 +115,8 @@ class _Scheduler(FIFOScheduler):  # type: ignore[misc]  # Ray is untyped
         if status == "tested":
             conductor.tested(key, result["error"])
             return str(TrialScheduler.STOP)
+        if status == "storage":  # the trial goes on when the search is resumed
+            raise OSError(f"{result['reason']}. Make room, or make it writable")
         plan, payload = self._link.keys[trial.trial_id], json.loads(result["payload"])
         if status != "running":
             self._link.ended(plan, status, error=result["error"], **payload)
@@ -191,9 +193,11 @@ def conduct(conductor: Conductor, shop: Shop, resources: Resources, tick: Callab
             verbose=0,
         ),
     )
-    tuner.fit()
-    if link.fatal is not None:
-        raise link.fatal
+    try:
+        tuner.fit()
+    finally:
+        if link.fatal is not None:  # it comes first: what Tune says after it only follows from it
+            raise link.fatal
 
 
 def _bundle(resources: Resources) -> dict[str, float]:

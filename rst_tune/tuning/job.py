@@ -53,6 +53,10 @@ class Shop:
     time_limit: float | None = None
 
 
+class StorageError(Exception):
+    """What was trained cannot be saved: the whole search has to stop, because no other trial could save either."""
+
+
 class Job:
     """One plan in the hands of one worker."""
 
@@ -60,6 +64,7 @@ class Job:
         self.plan, self.shop = plan, shop
         self._folder = checkpoint_folder(shop.directory, plan["key"])
         self._run: Run | None = None
+        self._note = ""
 
     @property
     def hang_file(self) -> Path:
@@ -75,6 +80,8 @@ class Job:
             return self._failed(f"{OUT_OF_MEMORY} on the device: {str(error).splitlines()[0]}")
         except InputError as error:
             return self._failed(str(error))
+        except StorageError as error:
+            return {"key": self.plan["key"], "status": "storage", "reason": str(error)}
 
     def hung(self) -> bool:
         """Return whether an earlier attempt at this plan exceeded the time limit."""
@@ -89,7 +96,11 @@ class Job:
     # --- training ---------------------------------------------------------------------------------------------
 
     def _train(self) -> dict[str, Any]:
-        run = self._run = self._run or self._open()
+        run = self._run
+        if run is None:
+            run = self._run = self._open()
+            if run.epoch_index in self.plan["rungs"]:  # saved there by one that may have died before it was judged
+                return self._progress(run, status="running")
         until = time.monotonic() + self.shop.checkpoint_seconds
         while not run.finished:
             run.epoch()
@@ -107,9 +118,18 @@ class Job:
             try:
                 run.restore(path)
             except CheckpointError as error:
-                _set_aside(path, error)
+                self._note = self._set_aside(path, error)
                 run = self._new_run()
         return run
+
+    def _set_aside(self, path: Path, error: CheckpointError) -> str:
+        """Keep a damaged checkpoint where nobody looks for it, and say so. Of several workers the first one does it."""
+        aside = self.shop.directory / "damaged" / f"{self.plan['key']}-{int(time.time())}.pt"
+        if distributed.rank() == 0:
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(aside)
+        _log.warning("%s", error)
+        return f"a damaged checkpoint was set aside as {aside.name}, and the trial began anew"
 
     def _new_run(self) -> Run:
         config = self.plan["config"]
@@ -120,15 +140,12 @@ class Job:
         )
 
     def _save(self, run: Run) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        run.save(self._folder / _CHECKPOINT)
+        _write(run, self._folder / _CHECKPOINT)
 
     def _finish(self, run: Run) -> dict[str, Any]:
         sharpness = run.sharpness() if run.status == "complete" else {}
         if self.plan["keep"] and run.status == "complete":
-            path = model_path(self.shop.directory, self.plan["key"])
-            path.parent.mkdir(parents=True, exist_ok=True)
-            run.save(path)
+            _write(run, model_path(self.shop.directory, self.plan["key"]))
         result = self._progress(run, status=run.status, sharpness=sharpness)
         self._run = None
         return result
@@ -151,7 +168,7 @@ class Job:
                     "seconds": sum(history.get("seconds", [])),
                     "metrics": {**last, **(sharpness or {})},
                     "history": history,
-                    "reason": "the loss was not finite" if status == "diverged" else "",
+                    "reason": "the loss was not finite" if status == "diverged" else self._note,
                 }
             ),
         }
@@ -175,9 +192,9 @@ def _agreed(due: bool, run: Run) -> bool:
     return bool(distributed.sum_over_processes(vote))
 
 
-def _set_aside(path: Path, error: CheckpointError) -> None:
-    """Keep a damaged checkpoint under another name. Of several workers the first one does it."""
-    if distributed.rank() == 0:
-        aside = path.with_suffix(f".damaged-{int(time.time())}")
-        path.rename(aside)
-        _log.warning("%s; it was set aside as %s and the trial starts anew", error, aside.name)
+def _write(run: Run, path: Path) -> None:
+    try:
+        run.save(path)
+    except (OSError, RuntimeError) as error:  # PyTorch turns a full disk into a RuntimeError
+        cause = error.__context__ if isinstance(error.__context__, OSError) else error
+        raise StorageError(f"{path} cannot be written: {str(cause).splitlines()[0]}") from error
