@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["describe", "is_base", "is_sam", "method_name", "schedule_text"]
+__all__ = ["describe", "is_base", "is_sam", "method_name", "schedule_text", "short"]
 
 
 def is_base(config: Mapping[str, Any]) -> bool:
@@ -45,6 +45,19 @@ def schedule_text(config: Mapping[str, Any]) -> str:
     if drawn == family and len(numbers) == len(schedule) <= 3:
         return " ".join([family, ", ".join(f"{k} = {v:.3g}" for k, v in numbers.items())]).strip()
     return f"{drawn}, mean p = {float(config.get('extra_propagation', 0.0)):.3g}"
+
+
+def short(config: Mapping[str, Any]) -> str:
+    """Return scheme, family and gamma, for a table that states the cost already.
+
+    >>> short({"family": "step-up", "extra_propagation": 0.25, "rule": "sam", "gamma_gnr": 4.0})
+    'G-RST step-up γ4'
+    """
+    if is_base(config) or is_sam(config):
+        return method_name(config).removeprefix("the ")
+    gamma = float(config.get("gamma_gnr", 1.0))
+    text = f"{method_name(config)} {config.get('family', '')}"
+    return text if abs(gamma - 1.0) < 1e-9 else f"{text} γ{gamma:.3g}"
 
 
 def describe(config: Mapping[str, Any]) -> str:

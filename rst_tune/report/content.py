@@ -13,6 +13,7 @@ from rst_tune.analysis import fronts, labels, pareto, posterior, questions
 from rst_tune.analysis.importance import importance
 from rst_tune.analysis.noise import ConfigSummary
 from rst_tune.analysis.records import Search, Trial
+from rst_tune.analysis.rungs import rung_correlations
 from rst_tune.report import figures, words
 from rst_tune.report.figures.front import visible_range
 from rst_tune.report.figures.space import MOST_COINS, MOST_LINES, MOST_SCHEDULES
@@ -248,5 +249,7 @@ def _parallel(points: Sequence[ConfigSummary]) -> Panel:
 
 
 def _rungs(search: Search) -> Panel:
-    note = "If an early rung ranks configurations as the full training does, its points rise from left to right."
+    note = "If an early rung ranks configurations as the full training does, its points rise from left to right. "
+    known = "; ".join(map(str, rung_correlations(search)))
+    note += f"Rank correlation with the final error: {known}." if known else ""
     return one_figure("rungs", "Early against final error", note, figures.rungs(search.trials))

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from rst_tune.analysis import pareto
 from rst_tune.analysis.records import Search
+from rst_tune.report import words
 
 __all__ = ["ProgressView", "Snapshot", "snapshot"]
 
@@ -40,21 +41,8 @@ class Snapshot:
         parts += [f"{100 * self.share:.0f} % of the budget"] if self.share is not None else []
         parts += [f"lowest error {self.best_error:.2f} %"] if self.best_error is not None else []
         parts += [f"hypervolume {self.hypervolume:.3f}"] if self.hypervolume is not None else []
-        parts += [f"about {duration(self.eta)} left"] if self.eta is not None else []
+        parts += [f"about {words.duration(self.eta)} left"] if self.eta is not None else []
         return ", ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """Return a time as a person says it.
-
-    >>> duration(75), duration(4000)
-    ('1 min 15 s', '1 h 7 min')
-    """
-    seconds = round(seconds)
-    hours, minutes, rest = seconds // 3600, seconds // 60 % 60, seconds % 60
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def snapshot(search: Search, *, share: float | None = None, eta: float | None = None) -> Snapshot:
@@ -113,6 +101,6 @@ def _table(snap: Snapshot) -> Table:
     head, *rest = snap.line().split(", ")
     table.add_row(f"[bold]{head}[/bold]", ", ".join(rest[:-1] if snap.eta is not None else rest))
     if snap.share is not None:
-        left = f"about {duration(snap.eta)} left" if snap.eta is not None else ""
+        left = f"about {words.duration(snap.eta)} left" if snap.eta is not None else ""
         table.add_row(ProgressBar(total=1.0, completed=min(snap.share, 1.0), width=40), left)
     return table

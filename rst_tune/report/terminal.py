@@ -14,6 +14,7 @@ from rst_tune.analysis.compare import Comparison
 from rst_tune.analysis.fronts import Front
 from rst_tune.analysis.noise import ConfigSummary
 from rst_tune.analysis.records import Search, Trial
+from rst_tune.analysis.rungs import rung_correlations
 from rst_tune.report import words
 
 __all__ = ["compare_table", "errors_by_cost", "front_table", "paper_table", "status_table", "trials_table"]
@@ -38,24 +39,26 @@ def front_table(front: Front) -> RenderableType:
 
 
 def _front(front: Front) -> Table:
-    table = _table(
-        "", "extra", "error %", "test %", "seeds", "P(non-dom.)", "verdict", "method",
-        numbers=("extra", "error %", "test %", "seeds", "P(non-dom.)"),
-    )  # fmt: skip
+    numbers = ("extra", "error %", "test %", "seeds", "P")
+    table = _table("", *numbers, "verdict", "method", numbers=numbers)
+    for column in table.columns[:-1]:  # only the method may be broken over lines
+        column.no_wrap = True
     for point in front.points:
         table.add_row("→" if point == front.recommended else "", *_front_cells(point))
+    table.caption = "P: probability that no other configuration is both cheaper and better; → the recommended one"
+    table.caption_justify = "left"
     return table
 
 
 def _front_cells(point: ConfigSummary) -> list[RenderableType]:
     return [
         words.cost(point.extra_propagation),
-        words.error(point.error_mean, point.error_sem),
-        words.error(point.test_error_mean, point.test_error_sem),
+        words.error(point.error_mean, point.error_sem).replace(" ", ""),
+        words.error(point.test_error_mean, point.test_error_sem).replace(" ", ""),
         str(point.seeds),
         words.probability(point.p_nondominated),
         Text(point.verdict, style=STYLES[point.verdict]),
-        escape(labels.describe(point.config)),
+        escape(labels.short(point.config)),
     ]
 
 
@@ -78,6 +81,7 @@ def _status(search: Search, left: float | None) -> list[tuple[str, str]]:
         ("pairs spent", words.number(search.pairs)),
         *_budget(search),
         ("hypervolume", words.number(history[-1][2]) if history else "none yet: no trial was trained to its end"),
+        *(("rung " + str(rung).split(":")[0], str(rung).split(": ")[1]) for rung in rung_correlations(search)),
         ("last news", words.moment(search.updated) if search.updated else words.MISSING),
     ]
     return [*rows, ("time left", f"about {words.duration(left)}")] if left is not None else rows
