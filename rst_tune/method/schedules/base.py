@@ -39,7 +39,7 @@ class Schedule(ABC):
         """Return p(t). Outside 1 … T there is no p, and outside [0, 1] p is no probability: both raise."""
         if not 1 <= t <= T:
             raise InputError(f"1 <= t <= T must hold, but got t = {t}, T = {T}: steps are counted from 1")
-        return checked_probability(self.at(t, T), t=t, T=T, what=str(self))
+        return checked_probability(self.at(t, T), t=t, T=T, what=self)
 
     def values(self, T: int) -> tuple[float, ...]:
         """Return p(1), …, p(T). The first p outside [0, 1] raises with its t."""
@@ -59,7 +59,7 @@ class Schedule(ABC):
         return f"{self.family}:{written}" if written else self.family
 
 
-def checked_probability(value: float, *, t: int, what: str, T: int | None = None) -> float:
+def checked_probability(value: float, *, t: int, what: object, T: int | None = None) -> float:
     """Return `value` as a probability, or raise with the t and the value."""
     if 0.0 <= value <= 1.0:
         return value
