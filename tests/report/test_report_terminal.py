@@ -27,7 +27,7 @@ def test_the_front_begins_with_the_answer_and_marks_it(search):
     text = text_of(terminal.front_table(front))
     assert text.startswith("Train with ")
     assert sum(line.startswith("→") for line in text.splitlines()) == 1
-    assert all(f"{p.error_mean:.2f} ± {p.error_sem:.2f}" in text for p in front.points)
+    assert all(f"{p.error_mean:.2f}±{p.error_sem:.2f}" in text for p in front.points)
     assert all(f"• {caveat}" in text for caveat in front.caveats)
 
 
