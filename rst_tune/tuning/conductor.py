@@ -5,42 +5,25 @@ killed search resumes from the file with nothing lost and nothing done twice. Ra
 benchmarks drive it through three calls: `next_plan`, `report`, `ended`.
 """
 
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections import OrderedDict, deque
 from typing import Any, Literal
 
 from rst_tune.analysis.records import Record, Replay, Search, Trial, config_id, trial_key
-from rst_tune.tuning import confirm
+from rst_tune.tuning.confirm import Confirmation
+from rst_tune.tuning.draws import Draws
 from rst_tune.tuning.experiment import Experiment
-from rst_tune.tuning.job import OUT_OF_MEMORY
-from rst_tune.tuning.priors import SAM, SGD, prior_points
+from rst_tune.tuning.ledger import Ledger
+from rst_tune.tuning.plans import Plan, lesson_of, plan_of, runner_of
+from rst_tune.tuning.priors import SAM, SGD
 from rst_tune.tuning.rungs import Decision, Rungs
-from rst_tune.tuning.space import Coordinates, Space, configuration, picture
+from rst_tune.tuning.space import configuration, picture
 from rst_tune.tuning.study import SearchStudy
 
 __all__ = ["CONFIRM_SEED", "Conductor", "Plan"]
 
 # Confirmation seeds start here above the search's own, so that no seed is used for both.
 CONFIRM_SEED = 1000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """One piece of work for a worker: a training, or (`test`) the reading of the test set for a finished one."""
-
-    kind: Literal["train", "test"]
-    key: str
-    role: str
-    config: Mapping[str, Any]
-    seed: int
-    epochs: int
-    rungs: tuple[int, ...] = ()
-    keep: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
+_AFTER = {"search": "confirm", "confirm": "test", "test": "done"}
 
 
 class Conductor:
@@ -54,19 +37,18 @@ class Conductor:
         self._record, self._replay, self._study = record, replay, study
         self._horizon = experiment.task.recipe.epochs
         self._rung_epochs = experiment.fidelity.epochs(self._horizon)
+        self._rescaled = experiment.fidelity.kind == "rescaled"
         stopping = experiment.stopping
         self.rungs = Rungs(stopping.name, experiment.fidelity.reduction, stopping.probability, stopping.minimum)
+        self._ledger = Ledger(experiment, steps_per_epoch)
+        self._draws = Draws(experiment, study)
+        self._confirmation = Confirmation(experiment.confirm, {config_id(SGD), config_id(SAM)})
         self.slots = float("inf")
         self._running: set[str] = set()
-        self._testing: deque[str] | None = None
-        self._points: dict[str, Coordinates] = {}
         self._waiting: deque[str] = deque()
-        self._unstarted: deque[tuple[Coordinates, int, int]] = deque()
-        self._given_points = self._fixed_points()
+        self._unstarted: OrderedDict[str, tuple[str, int, int]] = OrderedDict()
+        self._testing: deque[str] | None = None
         self._keys_of: dict[str, list[str]] = {}
-        self._candidates: list[str] | None = None
-        self._exhausted = False
-        self._spent = 0.0
         self._resume()
 
     # --- what the outside asks -------------------------------------------------------------------------------
@@ -81,7 +63,7 @@ class Conductor:
             plan = {"search": self._next_search, "confirm": self._next_confirm, "test": self._next_test}[phase]()
             if plan is not None or self._running:
                 return plan
-            self._enter({"search": "confirm", "confirm": "test", "test": "done"}[phase])
+            self._enter(_AFTER[phase])
         return "done"
 
     def _room(self) -> float:
@@ -99,16 +81,14 @@ class Conductor:
     def report(self, key: str, epoch: int, error: float) -> Decision | None:
         """Judge a trial that has reached `epoch`; None where no rung stands."""
         trial = self._replay.trials[key]
-        rescaled = self.experiment.fidelity.kind == "rescaled"
-        if trial.role != "search" or rescaled or epoch not in self._rung_epochs or epoch in trial.rungs:
+        if epoch in trial.rungs or epoch not in self._rungs_of(trial):
             return None
         return self._judge(trial, epoch, error)
 
     def ended(self, key: str, status: str, **result: Any) -> None:
         """Take note that a trial ended: `complete`, `stopped`, `diverged` or `failed`."""
         self._running.discard(key)
-        trial = self._replay.trials[key]
-        if trial.ended is not None:
+        if self._replay.trials[key].ended is not None:
             return
         self._log("end", key=key, status=status, **result)
         self._absorb(self._replay.trials[key])
@@ -135,100 +115,83 @@ class Conductor:
 
     def spent(self) -> float:
         """Return what ended trials have cost, in the unit of the budget."""
-        return self._spent
+        return self._ledger.spent
 
     def limit(self, phase: str = "confirm") -> float:
         """Return the budget up to the end of a phase, in its own unit."""
-        budget, confirming = self.experiment.budget, self.experiment.confirm
-        total = budget.pairs or budget.device_hours or float(budget.trials or 0)
-        if budget.trials is not None:
-            return total if phase == "search" else float("inf")
-        return total * (1 - confirming.share) if phase == "search" and confirming.enabled else total
+        return self._ledger.limit(phase)
 
     # --- resuming ---------------------------------------------------------------------------------------------
 
     def _resume(self) -> None:
-        for trial in self._replay.trials.values():
-            self._points.setdefault(trial.config_id, dict(trial.config["coordinates"]))
-            self._keys_of.setdefault(trial.config_id, []).append(trial.key)
-        self._study.reconcile(self._points)
         for trial in list(self._replay.trials.values()):
+            if trial.halted and trial.ended is None:
+                self._end_halted(trial)
+        trials = list(self._replay.trials.values())
+        for trial in trials:
+            self._take_in(trial)
+            for epoch, error in trial.rungs.items():
+                self.rungs.reached(runner_of(trial), epoch, error, trial.extra_propagation)
             if trial.ended is None:
                 self._waiting.append(trial.key)
-            self._see(trial)
-        for trial in list(self._replay.trials.values()):
-            if trial.ended is not None:
-                self._absorb(trial)
-        for identity, point in self._points.items():
-            if any(t.role == "search" for t in self._of(identity)):
-                self._plan_seeds(point)
-        drawn = [config_id(point) for point in self._given_points]
-        self._given_points = [p for p, i in zip(self._given_points, drawn, strict=True) if i not in self._points]
+        drawn = {t.config_id: dict(t.config["coordinates"]) for t in trials if t.role == "search"}
+        self._draws.resume(drawn)
+        for trial in sorted((t for t in trials if t.ended is not None), key=lambda t: t.ended or 0.0):
+            self._absorb(trial)
+        for identity in drawn:
+            self._plan_seeds(identity)
 
-    def _see(self, trial: Trial) -> None:
-        for epoch, error in trial.rungs.items():
-            self.rungs.reached(trial.key, epoch, error, trial.extra_propagation)
+    def _end_halted(self, trial: Trial) -> None:
+        """End a trial whose rung stopped it just before the search was killed, at the pairs it must have had."""
+        epoch = max(trial.rungs)
+        pairs = epoch * self.steps_per_epoch * (1 + trial.extra_propagation)
+        reason = f"stopped at epoch {epoch}, just before the search was interrupted"
+        self._log("end", key=trial.key, status="stopped", error=trial.rungs[epoch], pairs=pairs, reason=reason)
 
-    def _of(self, identity: str) -> list[Trial]:
-        return [self._replay.trials[key] for key in self._keys_of.get(identity, ())]
+    def _take_in(self, trial: Trial) -> None:
+        self._keys_of.setdefault(trial.config_id, []).append(trial.key)
+        self._ledger.promise(trial)
+        if trial.role == "confirm":
+            self._confirmation.see(trial)
 
     # --- searching --------------------------------------------------------------------------------------------
 
-    def _fixed_points(self) -> list[Coordinates]:
-        space = self.experiment.space
-        if not isinstance(space, Space):
-            return [SGD, SAM]
-        grid = list(space.grid()) if self.experiment.sampler.name == "grid" else []
-        unique = {config_id(point): point for point in (*prior_points(space), *grid)}
-        return list(unique.values())
-
     def _next_search(self) -> Plan | None:
-        if self._unstarted:
-            return self._start(*self._unstarted.popleft(), role="search")
-        if not self._affords("search"):
+        if not self._unstarted and self._ledger.affords("search", len(self._draws.points)):
+            point = self._draws.next()
+            if point is not None:
+                self._plan_seeds(config_id(point))
+        if not self._unstarted:
             return None
-        point = self._next_point()
-        if point is None:
-            return None
-        self._points[config_id(point)] = point
-        self._plan_seeds(point)
-        return self._start(*self._unstarted.popleft(), role="search")
+        _, (identity, epochs, seed) = self._unstarted.popitem(last=False)
+        return self._start(identity, epochs, seed, role="search")
 
-    def _next_point(self) -> Coordinates | None:
-        if self._given_points:
-            point = self._given_points.pop(0)
-            self._study.take(point)
-            return point
-        if self.experiment.sampler.name == "grid":
-            return None
-        for attempt in range(20):  # a small discrete space repeats itself: a point that was seen is drawn again
-            point = self._study.draw(len(self._points), attempt)
-            if config_id(point) not in self._points:
-                return point
-        self._exhausted = True
-        return None
+    def _plan_seeds(self, identity: str) -> None:
+        """Plan the trainings of a configuration that are due: further seeds wait until the judged one has finished.
 
-    def _plan_seeds(self, point: Coordinates) -> None:
-        first = self._rung_epochs[0] if self.experiment.fidelity.kind == "rescaled" else self._horizon
-        for seed in range(self.experiment.seed, self.experiment.seed + self.experiment.seeds):
-            if trial_key(config_id(point), first, seed) not in self._replay.trials:
-                self._unstarted.append((point, first, seed))
+        Only the first seed is judged at rungs. Judging each would leave the lucky seeds of a configuration alone.
+        """
+        epochs = self._rung_epochs[0] if self._rescaled else self._horizon
+        for seed in range(self.experiment.seed, self.experiment.seed + self._seeds_due(identity)):
+            self._plan_training(identity, epochs, seed)
 
-    def _affords(self, phase: str) -> bool:
-        if self.experiment.budget.trials is not None and phase == "search":
-            return len(self._points) < self.experiment.budget.trials
-        return not self._exhausted and self._spent + self._committed() < self.limit(phase)
+    def _plan_training(self, identity: str, epochs: int, seed: int) -> None:
+        key = trial_key(identity, epochs, seed)
+        if key not in self._replay.trials:
+            self._unstarted[key] = (identity, epochs, seed)
 
-    def _committed(self) -> float:
-        return sum(self._expected_cost(self._replay.trials[key]) for key in self._running)
+    def _seeds_due(self, identity: str) -> int:
+        stops = self.experiment.stopping.name != "none" and bool(self._rung_epochs)
+        judged = self._replay.trials.get(trial_key(identity, self._horizon, self.experiment.seed))
+        return self.experiment.seeds if not stops or (judged is not None and judged.finished) else 1
 
-    def _expected_cost(self, trial: Trial) -> float:
-        pairs = trial.epochs * self.steps_per_epoch * (1 + trial.extra_propagation)
-        return pairs if self.experiment.budget.pairs is not None else 0.0
+    def _rungs_of(self, trial: Trial) -> tuple[int, ...]:
+        judged = trial.role == "search" and trial.seed == self.experiment.seed and not self._rescaled
+        return tuple(self._rung_epochs) if judged else ()
 
     def _judge(self, trial: Trial, epoch: int, error: float) -> Decision:
-        self.rungs.reached(trial.key, epoch, error, trial.extra_propagation)
-        decision = self.rungs.decide(trial.key, epoch)
+        self.rungs.reached(runner_of(trial), epoch, error, trial.extra_propagation)
+        decision = self.rungs.decide(runner_of(trial), epoch)
         self._log("rung", key=trial.key, epoch=epoch, error=error, stop=decision.stop, reason=decision.reason)
         return decision
 
@@ -237,24 +200,18 @@ class Conductor:
     def _enter(self, phase: str) -> None:
         if phase == "confirm" and not self.experiment.confirm.enabled:
             phase = "done"
-        self._log("phase", name=phase)
-
-    def _chosen(self) -> list[str]:
-        if self._candidates is None:  # the searching trials are over, so the choice stands
-            ends = {config_id(SGD), config_id(SAM)}
-            self._candidates = confirm.candidates(self.search(), self.experiment.confirm.candidates, ends)
-        return self._candidates
+        self._log("phase", name=phase, rung_correlations=self.rungs.correlations())
 
     def _next_confirm(self) -> Plan | None:
-        if not self._affords("confirm"):
+        if not self._ledger.affords("confirm", len(self._draws.points)):
             return None
         running = {self._replay.trials[key].config_id for key in self._running}
-        for identity in confirm.unsettled(self.search(), self._chosen(), self.experiment.confirm):
-            done = sum(1 for t in self._of(identity) if t.role == "confirm")
-            if identity not in running or done < self.experiment.confirm.first:
-                seed = self.experiment.seed + CONFIRM_SEED + done
-                return self._start(self._points[identity], self._horizon, seed, role="confirm")
-        return None
+        chosen = self._confirmation.next(self.search, running)
+        if chosen is None:
+            return None
+        identity, done = chosen
+        seed = self.experiment.seed + CONFIRM_SEED + done
+        return self._start(identity, self._horizon, seed, role="confirm")
 
     def _next_test(self) -> Plan | None:
         if self._testing is None:
@@ -264,15 +221,13 @@ class Conductor:
             return None
         key = self._testing.popleft()
         self._running.add(key)
-        return self._plan(self._replay.trials[key], "test")
+        return plan_of(self._replay.trials[key], "test")
 
     # --- one trial --------------------------------------------------------------------------------------------
 
-    def _start(self, point: Coordinates, epochs: int, seed: int, *, role: str) -> Plan:
-        identity = config_id(point)
-        key = trial_key(identity, epochs, seed)
+    def _start(self, identity: str, epochs: int, seed: int, *, role: str) -> Plan:
+        point, key = self._draws.points[identity], trial_key(identity, epochs, seed)
         steps, rho = epochs * self.steps_per_epoch, self.experiment.task.recipe.rho
-        self._keys_of.setdefault(identity, []).append(key)
         self._log(
             "trial",
             key=key,
@@ -284,42 +239,27 @@ class Conductor:
             epochs=epochs,
             full=epochs == self._horizon,
         )
+        self._take_in(self._replay.trials[key])
         return self._hand_out(key)
 
     def _hand_out(self, key: str) -> Plan:
         self._running.add(key)
-        return self._plan(self._replay.trials[key], "train")
-
-    def _plan(self, trial: Trial, kind: Literal["train", "test"]) -> Plan:
-        judged = trial.role == "search" and self.experiment.fidelity.kind == "prefix"
-        return Plan(
-            kind=kind,
-            key=trial.key,
-            role=trial.role,
-            config=trial.config,
-            seed=trial.seed,
-            epochs=trial.epochs,
-            rungs=tuple(self._rung_epochs) if judged else (),
-            keep=trial.role == "confirm",
-        )
+        trial = self._replay.trials[key]
+        return plan_of(trial, "train", self._rungs_of(trial))
 
     def _absorb(self, trial: Trial) -> None:
         """Let everything that learns from an ended trial learn from it."""
-        self._spent += self._cost(trial)
-        if trial.role != "search":
+        self._ledger.charge(trial)
+        if trial.role == "confirm":
+            self._confirmation.see(trial)
             return
         if trial.finished and trial.error is not None:
-            self.rungs.finished(trial.key, trial.error, trial.extra_propagation)
+            self.rungs.finished(runner_of(trial), trial.error, trial.extra_propagation)
             self._fix_reference(trial)
-        if self.experiment.fidelity.kind == "rescaled" and not trial.full and self._promoted(trial):
+            self._plan_seeds(trial.config_id)
+        if self._rescaled and not trial.full and self._promoted(trial):
             return
         self._tell(trial)
-
-    def _cost(self, trial: Trial) -> float:
-        budget = self.experiment.budget
-        if budget.device_hours is not None:
-            return trial.seconds * max(self.experiment.resources.gpu, 1.0) / 3600
-        return trial.pairs if budget.pairs is not None else 0.0
 
     def _promoted(self, trial: Trial) -> bool:
         """Judge a whole short training; when it goes on, plan the next longer one."""
@@ -330,21 +270,16 @@ class Conductor:
         if self._replay.trials[trial.key].halted:
             return False
         longer = next(e for e in (*self._rung_epochs, self._horizon) if e > trial.epochs)
-        if trial_key(trial.config_id, longer, trial.seed) not in self._replay.trials:
-            self._unstarted.append((self._points[trial.config_id], longer, trial.seed))
+        self._plan_training(trial.config_id, longer, trial.seed)
         return True
 
     def _tell(self, trial: Trial) -> None:
-        """Tell the study once all seeds of the configuration have ended; the worst ending is what is told."""
-        siblings = [t for t in self._of(trial.config_id) if t.role == "search" and t.epochs == trial.epochs]
-        if len(siblings) < self.experiment.seeds or any(t.ended is None for t in siblings):
+        """Tell the study once all seeds that are due have ended; the worst ending is what is told."""
+        siblings = [self._replay.trials[key] for key in self._keys_of[trial.config_id]]
+        siblings = [t for t in siblings if t.role == "search" and t.epochs == trial.epochs]
+        if len(siblings) < self._seeds_due(trial.config_id) or any(t.ended is None for t in siblings):
             return
-        status = next((_lesson(t) for t in siblings if not t.finished), "complete")
-        if status == "complete" and not trial.full:
-            status = "stopped"
-        errors = [t.error for t in siblings if t.error is not None]
-        mean = sum(errors) / len(errors) if errors else float("nan")
-        self._study.tell(trial.config_id, status, (mean, trial.extra_propagation))
+        self._study.tell(trial.config_id, *lesson_of(siblings))
 
     def _fix_reference(self, trial: Trial) -> None:
         """Fix the reference point once: as the experiment says, or 10 % above the first finished error."""
@@ -355,8 +290,3 @@ class Conductor:
 
     def _log(self, event: str, **fields: Any) -> None:
         self._replay.apply(self._record.append(event, **fields))
-
-
-def _lesson(trial: Trial) -> str:
-    """Return the ending as the sampler should learn it: too much memory is to be avoided like divergence."""
-    return "diverged" if trial.reason.startswith(OUT_OF_MEMORY) else trial.status

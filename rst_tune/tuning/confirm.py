@@ -1,52 +1,103 @@
 """Which configurations are retrained on fresh seeds, and which of them next."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rst_tune.analysis import noise
-from rst_tune.analysis.records import Search
+from rst_tune.analysis import noise, posterior
+from rst_tune.analysis.records import Search, Trial
 from rst_tune.tuning.experiment import Confirm
 from rst_tune.tuning.rungs import pareto_order
 
-__all__ = ["candidates", "unsettled"]
+__all__ = ["Confirmation", "candidates", "unsettled"]
 
 
-def candidates(search: Search, limit: int, ends: Collection[str] = ()) -> list[str]:
+class Confirmation:
+    """The confirming trials so far. Who needs another seed is worked out anew only when one of them changed."""
+
+    def __init__(self, settings: Confirm, ends: Collection[str]) -> None:
+        self._settings, self._ends = settings, ends
+        self._trials: dict[str, Trial] = {}
+        self._chosen: list[str] | None = None
+        self._order: list[str] | None = None
+
+    def see(self, trial: Trial) -> None:
+        """Take note of a confirming trial that was drawn or has ended."""
+        self._trials[trial.key] = trial
+        self._order = None
+
+    def next(self, search: Callable[[], Search], running: Collection[str]) -> tuple[str, int] | None:
+        """Return the configuration to train next and how many seeds it had, or None when none needs one now.
+
+        `search` gives the searching trials, which are over, so the choice of candidates stands. `running` are the
+        configurations that are being confirmed: beyond the first seeds, one at a time says what the next is worth.
+        """
+        if self._chosen is None:
+            self._chosen = candidates(search().trials, self._settings.candidates, self._ends)
+        if self._order is None:
+            self._order = unsettled(search(), list(self._trials.values()), self._chosen, self._settings)
+        counts = _seeds(self._chosen, self._trials.values())
+        for identity in self._order:
+            if identity not in running or counts[identity] < self._settings.first:
+                return identity, counts[identity]
+        return None
+
+
+def _seeds(chosen: Sequence[str], trials: Collection[Trial]) -> dict[str, int]:
+    seeds = dict.fromkeys(chosen, 0)
+    for trial in trials:
+        if trial.config_id in seeds:
+            seeds[trial.config_id] += 1
+    return seeds
+
+
+def candidates(trials: Sequence[Trial], limit: int, ends: Collection[str] = ()) -> list[str]:
     """Return the ids worth confirming: the two ends, then the best in the Pareto order of the searching trials.
 
     The ends (the base optimizer and SAM) come along whatever they scored, because every front is read against them.
     """
-    rows = noise.summarise(
-        replace(search, phase="search", trials=tuple(t for t in search.trials if t.role == "search"))
-    )
-    if not rows:
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        if trial.role == "search" and trial.finished:
+            groups.setdefault(trial.config_id, []).append(trial)
+    if not groups:
         return []
-    order = pareto_order(np.array([(r.error_mean, r.extra_propagation) for r in rows]))
-    ranked = [rows[i].config_id for i in order]
+    points = [(fmean(t.error or 0.0 for t in group), group[0].extra_propagation) for group in groups.values()]
+    names = list(groups)
+    ranked = [names[i] for i in pareto_order(np.array(points))]
     first = [identity for identity in ranked if identity in ends]
     return (first + [identity for identity in ranked if identity not in ends])[: max(limit, len(first))]
 
 
-def unsettled(search: Search, chosen: Sequence[str], settings: Confirm) -> list[str]:
+def believed(search: Search, rows: Sequence[noise.ConfigSummary]) -> NDArray[np.float64]:
+    """Return the errors that the choice goes by: smoothed by the posterior, so that one lucky seed does not decide."""
+    belief = posterior.fit(search)
+    return np.array([r.error_mean for r in rows]) if belief is None else belief.errors([r.config for r in rows])
+
+
+def unsettled(search: Search, confirming: Sequence[Trial], chosen: Sequence[str], settings: Confirm) -> list[str]:
     """Return the candidates that need another seed, the most uncertain first.
 
     A candidate is settled when its P(non-dominated) among the candidates is below `probability` or above one minus
     it, or when it has all the seeds it may get. Each gets its `first` seeds before anything is judged.
     """
-    confirming = tuple(t for t in search.trials if t.role == "confirm" and t.config_id in chosen)
-    seeds = dict.fromkeys(chosen, 0)
-    for trial in confirming:
-        seeds[trial.config_id] += 1
+    seeds = _seeds(chosen, confirming)
     fewest = [identity for identity in chosen if seeds[identity] < settings.first]
     if fewest:
         return sorted(fewest, key=lambda identity: seeds[identity])
-    rows = noise.summarise(replace(search, phase="confirm", trials=confirming))
-    chance = {row.config_id: row.p_nondominated for row in rows if row.p_nondominated is not None}
-    open_ones = {
+    chance = _chances(search, [t for t in confirming if t.config_id in seeds])
+    doubt = {
         identity: abs(p - 0.5)
         for identity, p in chance.items()
         if settings.probability < p < 1 - settings.probability and seeds[identity] < settings.seeds
     }
-    return sorted(open_ones, key=lambda identity: open_ones[identity])
+    return sorted(doubt, key=lambda identity: doubt[identity])
+
+
+def _chances(search: Search, confirming: Sequence[Trial]) -> Mapping[str, float]:
+    """Return P(non-dominated) by configuration; one half as long as nothing is known of the noise."""
+    only = Search(directory=search.directory, header=search.header, trials=tuple(confirming), phase="confirm")
+    rows = noise.summarise(only)
+    return {row.config_id: 0.5 if row.p_nondominated is None else row.p_nondominated for row in rows}

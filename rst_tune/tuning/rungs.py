@@ -19,13 +19,11 @@ from scipy import stats
 
 from rst_tune.analysis import pareto
 from rst_tune.errors import unknown_name
+from rst_tune.tuning.relation import Relation, Staircase
 
-__all__ = ["Decision", "Rungs", "chance_of_ending_nondominated", "pareto_order"]
+__all__ = ["Decision", "Rungs", "pareto_order", "pareto_place"]
 
 Points = NDArray[np.float64]
-
-# A trial is hopeless when its log error stands this many standard deviations above the worst that finished.
-HOPELESS = 3.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,29 @@ class Decision:
     chance: float | None = None
 
 
+class _Rung:
+    """Who reached one rung: rows (error, cost) in a buffer that grows, and the relation to the final error."""
+
+    def __init__(self) -> None:
+        self.row: dict[str, int] = {}
+        self.relation = Relation()
+        self._buffer = np.empty((64, 2))
+
+    def add(self, key: str, error: float, cost: float) -> None:
+        row = self.row.setdefault(key, len(self.row))
+        if row == len(self._buffer):
+            self._buffer = np.concatenate([self._buffer, np.empty_like(self._buffer)])
+        self._buffer[row] = error, cost
+
+    def of(self, key: str) -> tuple[float, float]:
+        error, cost = self._buffer[self.row[key]]
+        return float(error), float(cost)
+
+    @property
+    def points(self) -> Points:
+        return self._buffer[: len(self.row)]
+
+
 @dataclass
 class Rungs:
     """What every rung has seen. It is rebuilt from the record when a search resumes."""
@@ -45,8 +66,8 @@ class Rungs:
     reduction: int = 3
     probability: float = 0.05
     minimum: int = 8
-    seen: dict[int, dict[str, tuple[float, float]]] = field(default_factory=dict)
-    final: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _rungs: dict[int, _Rung] = field(default_factory=dict)
+    _front: Staircase = field(default_factory=Staircase)
 
     def __post_init__(self) -> None:
         if self.stopper not in STOPPERS:
@@ -54,28 +75,33 @@ class Rungs:
 
     def reached(self, key: str, rung: int, error: float, cost: float) -> None:
         """Take note that `key` has this error at this rung."""
-        self.seen.setdefault(rung, {})[key] = (error, cost)
+        self._rungs.setdefault(rung, _Rung()).add(key, error, cost)
 
     def finished(self, key: str, error: float, cost: float) -> None:
-        """Take note of a final result at the full horizon."""
-        self.final[key] = (error, cost)
+        """Take note of a final result at the full horizon, of a trial whose rungs were noted before."""
+        self._front.add(cost, error)
+        for rung in self._rungs.values():
+            if key in rung.row:
+                rung.relation.add(rung.of(key)[0], cost, error)
 
     def decide(self, key: str, rung: int) -> Decision:
         """Return whether `key`, which has reached `rung`, stops there."""
         return STOPPERS[self.stopper](self, key, rung)
 
-    def pairs(self, rung: int) -> Points:
-        """Return (rung error, final error, cost) of the finished trials that passed this rung."""
-        seen = self.seen.get(rung, {})
-        rows = [(seen[key][0], *final) for key, final in self.final.items() if key in seen]
-        return np.array(rows, dtype=float).reshape(-1, 3)
+    def correlations(self) -> dict[int, float | None]:
+        """Return for each rung Spearman's correlation of its error with the final error; None: undefined so far."""
+        return {epoch: rung.relation.correlation() for epoch, rung in sorted(self._rungs.items())}
 
-    def correlation(self, rung: int) -> float | None:
-        """Return Spearman's correlation of the error at a rung with the final error, or None if it is undefined."""
-        pairs = self.pairs(rung)
-        if len(pairs) < 3 or np.ptp(pairs[:, 0]) == 0 or np.ptp(pairs[:, 1]) == 0:
-            return None
-        return float(stats.spearmanr(pairs[:, 0], pairs[:, 1]).statistic)
+    def _chance(self, key: str, rung: int) -> float:
+        """Return P(its final error is below that of every finished trial that costs no more)."""
+        error, cost = self._rungs[rung].of(key)
+        to_beat = self._front.lowest(cost)
+        if to_beat is None:
+            return 1.0
+        mean, scale, freedom = self._rungs[rung].relation.predict(error, cost)
+        if scale == 0.0:
+            return float(mean < to_beat)
+        return float(stats.t.cdf((to_beat - mean) / scale, freedom))
 
 
 def _go_on(rungs: Rungs, key: str, rung: int) -> Decision:  # noqa: ARG001  one signature for all
@@ -83,11 +109,11 @@ def _go_on(rungs: Rungs, key: str, rung: int) -> Decision:  # noqa: ARG001  one 
 
 
 def _asha(rungs: Rungs, key: str, rung: int) -> Decision:
-    errors = np.array([error for error, _ in rungs.seen[rung].values()])
+    errors = rungs._rungs[rung].points[:, 0]
     if len(errors) < rungs.reduction:
         return Decision(False, f"fewer than {rungs.reduction} trials at this rung")
     cut = float(np.quantile(errors, 1 / rungs.reduction))
-    error = rungs.seen[rung][key][0]
+    error = rungs._rungs[rung].of(key)[0]
     return Decision(error > cut, f"error {error:.2f} against the cut {cut:.2f}")
 
 
@@ -104,6 +130,14 @@ def pareto_order(points: Points) -> NDArray[np.int64]:
     return np.lexsort((-contribution, ranks))
 
 
+def pareto_place(points: Points, row: int) -> int:
+    """Return the place of one point in `pareto_order`, counted from 1; equal ones share the better place."""
+    ranks = moocore.pareto_rank(points)
+    peers = np.flatnonzero(ranks == ranks[row])
+    share = _contribution(points[peers])
+    return int(np.sum(ranks < ranks[row])) + int(np.sum(share > share[peers == row])) + 1
+
+
 def _contribution(points: Points) -> NDArray[np.float64]:
     reference = points.max(axis=0) + 1.0
     share = pareto.contributions(points, (float(reference[0]), float(reference[1])))
@@ -113,64 +147,27 @@ def _contribution(points: Points) -> NDArray[np.float64]:
 
 
 def _pareto_asha(rungs: Rungs, key: str, rung: int) -> Decision:
-    keys = list(rungs.seen[rung])
-    if len(keys) < rungs.reduction:
+    here = rungs._rungs[rung]
+    count = len(here.row)
+    if count < rungs.reduction:
         return Decision(False, f"fewer than {rungs.reduction} trials at this rung")
-    order = pareto_order(np.array(list(rungs.seen[rung].values())))
-    place = int(np.flatnonzero(order == keys.index(key))[0]) + 1
-    kept = int(np.ceil(len(keys) / rungs.reduction))
-    return Decision(place > kept, f"place {place} of {len(keys)} in the Pareto order, the first {kept} go on")
+    place, kept = pareto_place(here.points, here.row[key]), int(np.ceil(count / rungs.reduction))
+    return Decision(place > kept, f"place {place} of {count} in the Pareto order, the first {kept} go on")
 
 
 def _guarded(rungs: Rungs, key: str, rung: int) -> Decision:
-    plain = _pareto_asha(rungs, key, rung)
-    if not plain.stop:
-        return plain
-    pairs = rungs.pairs(rung)
-    if len(pairs) < rungs.minimum:
-        return Decision(False, f"only {len(pairs)} finished trials to learn from, {rungs.minimum} are needed")
-    error, cost = rungs.seen[rung][key]
-    if _hopeless(error, pairs[:, 0]):
-        return Decision(True, f"hopeless: error {error:.2f}, the worst that finished had {pairs[:, 0].max():.2f}", 0.0)
-    chance = chance_of_ending_nondominated(error, cost, pairs, np.array(list(rungs.final.values())))
-    return Decision(chance < rungs.probability, f"{chance:.3f} is its chance to end non-dominated", chance)
-
-
-def _hopeless(error: float, finished: NDArray[np.float64]) -> bool:
-    logs = np.log(np.maximum(finished, 1e-3))
-    return bool(np.log(max(error, 1e-3)) > logs.max() + HOPELESS * max(float(logs.std()), 0.05))
-
-
-def chance_of_ending_nondominated(error: float, cost: float, pairs: Points, final: Points) -> float:
-    """Return P(the final error is below that of every finished trial that costs no more).
-
-    The final error is predicted by least squares from the log error at the rung and the cost, with the predictive
-    t distribution; a rung that predicts nothing leaves the spread of the finished trials.
-
-    Args:
-        error: its error at the rung.
-        cost: its extra propagation.
-        pairs: rows (rung error, final error, cost) of finished trials that passed the rung.
-        final: rows (final error, cost) of all finished trials.
-    """
-    cheaper = final[final[:, 1] <= cost, 0]
-    if not len(cheaper):
-        return 1.0
-    mean, scale, freedom = _predict(error, cost, pairs)
-    if scale == 0.0:
-        return float(mean < cheaper.min())
-    return float(stats.t.cdf((cheaper.min() - mean) / scale, freedom))
-
-
-def _predict(error: float, cost: float, pairs: Points) -> tuple[float, float, int]:
-    columns = [np.ones(len(pairs)), np.log(np.maximum(pairs[:, 0], 1e-3)), pairs[:, 2]]
-    design, target = np.column_stack(columns), pairs[:, 1]
-    new = np.array([1.0, np.log(max(error, 1e-3)), cost])
-    weights, _, rank, _ = np.linalg.lstsq(design, target, rcond=None)
-    freedom = max(len(pairs) - int(rank), 1)
-    variance = float(np.sum((target - design @ weights) ** 2)) / freedom
-    leverage = float(new @ np.linalg.pinv(design.T @ design) @ new)
-    return float(new @ weights), float(np.sqrt(variance * (1 + leverage))), freedom
+    relation = rungs._rungs[rung].relation
+    if relation.count < rungs.minimum:
+        return Decision(False, f"only {relation.count} finished trials to learn from, {rungs.minimum} are needed")
+    error = rungs._rungs[rung].of(key)[0]
+    chance = rungs._chance(key, rung)
+    reason = f"{chance:.3f} is its chance to end non-dominated"
+    if relation.hopeless(error):
+        chance, reason = 0.0, f"hopeless: error {error:.2f}, the worst that finished had {relation.worst:.2f}"
+    if chance >= rungs.probability:
+        return Decision(False, reason, chance)
+    asked = _pareto_asha(rungs, key, rung)  # last, because it looks at the whole rung
+    return Decision(asked.stop, f"{reason}; {asked.reason}", chance)
 
 
 STOPPERS: dict[str, Callable[[Rungs, str, int], Decision]] = {

@@ -1,0 +1,163 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated import World, experiment, misleading, pairs_of, simulate, telling, true_hypervolume
+
+from rst_tune.errors import InputError
+from rst_tune.tuning.relation import Relation, Staircase
+from rst_tune.tuning.rungs import STOPPERS, Rungs, pareto_order, pareto_place
+
+points_of = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30)
+
+
+def goes_on(stopper: str, rung: np.ndarray, newcomer: tuple[float, float]) -> bool:
+    rungs = Rungs(stopper)
+    for i, (error, cost) in enumerate(rung):
+        rungs.reached(f"old{i}", 3, error, cost)
+    rungs.reached("new", 3, *newcomer)
+    return not rungs.decide("new", 3).stop
+
+
+def random_rung(rng: np.random.Generator) -> np.ndarray:
+    """Errors that fall with the cost, and much that is no good: as in a search."""
+    count = int(rng.integers(12, 60))
+    cost = rng.uniform(0.05, 1.0, count)
+    return np.column_stack([5 + 4 * np.exp(-3 * cost) + rng.exponential(2.0, count), cost])
+
+
+def is_dominated(rung: np.ndarray, point: tuple[float, float]) -> bool:
+    return bool(np.any(np.all(rung <= point, axis=1)))
+
+
+def test_pareto_asha_keeps_the_nondominated_and_stops_the_dominated_and_asha_loses_the_cheap_end():
+    rng = np.random.default_rng(0)
+    kept: dict[str, list[bool]] = {name: [] for name in ("front", "dominated", "deep", "cheap", "cheap asha")}
+    for _ in range(2000):
+        rung = random_rung(rng)
+        newcomer = tuple(random_rung(rng)[0])
+        decision = goes_on("pareto-asha", rung, newcomer)
+        kept["dominated" if is_dominated(rung, newcomer) else "front"].append(decision)
+        if np.mean(np.all(rung <= newcomer, axis=1)) > 0.2:  # a fifth of the rung is better in both
+            kept["deep"].append(decision)
+        cheapest = (9.0 + rng.exponential(1.0), 0.01)
+        kept["cheap"].append(goes_on("pareto-asha", rung, cheapest))
+        kept["cheap asha"].append(goes_on("asha", rung, cheapest))
+    chance = {name: float(np.mean(decisions)) for name, decisions in kept.items()}
+    assert chance["front"] > 0.94, chance  # the rest is cut where the front fills more than a third of the rung
+    assert chance["dominated"] < 0.15, chance
+    assert chance["deep"] < 0.01, chance
+    assert chance["cheap"] == 1.0, chance
+    assert chance["cheap asha"] < 0.15, chance
+
+
+@given(points_of)
+@settings(max_examples=60, deadline=None)
+def test_the_place_of_a_point_is_its_place_in_the_order(points):
+    array = np.unique(np.array(points, dtype=float), axis=0)
+    order = pareto_order(array)
+    places = [pareto_place(array, row) for row in range(len(array))]
+    assert [places[row] for row in order] == sorted(places)
+    assert all(place <= 1 + list(order).index(row) for row, place in enumerate(places))
+
+
+@given(points_of)
+@settings(max_examples=60, deadline=None)
+def test_the_staircase_knows_the_lowest_error_of_what_costs_no_more(points):
+    front = Staircase()
+    for cost, error in points:
+        front.add(cost, error)
+    for cost in range(10):
+        cheaper = [e for c, e in points if c <= cost]
+        assert front.lowest(cost) == (min(cheaper) if cheaper else None)
+
+
+def test_the_relation_is_least_squares_with_its_predictive_scale():
+    rng = np.random.default_rng(1)
+    relation, rows = Relation(), []
+    for _ in range(40):
+        rung, cost = float(rng.uniform(5, 50)), float(rng.uniform(0, 1))
+        final = 2 + 1.5 * np.log(rung) - cost + 0.2 * float(rng.normal())
+        relation.add(rung, cost, final)
+        rows.append((1.0, np.log(rung), cost, final))
+    table = np.array(rows)
+    design, target = table[:, :3], table[:, 3]
+    weights, residual, *_ = np.linalg.lstsq(design, target, rcond=None)
+    x = np.array([1.0, np.log(20.0), 0.5])
+    scale = np.sqrt(residual[0] / 37 * (1 + x @ np.linalg.inv(design.T @ design) @ x))
+    assert relation.predict(20.0, 0.5) == pytest.approx((float(x @ weights), float(scale), 37))
+    assert relation.correlation() == pytest.approx(1.0, abs=0.2)
+
+
+def fed(stopper: str, finals: list[tuple[float, float, float]]) -> Rungs:
+    rungs = Rungs(stopper)
+    for i, (rung, final, cost) in enumerate(finals):
+        rungs.reached(f"done{i}", 3, rung, cost)
+        rungs.finished(f"done{i}", final, cost)
+    return rungs
+
+
+def test_guarded_stops_nothing_before_it_has_learnt_and_says_so():
+    rungs = fed("guarded", [(10.0 + i, 5.0, 0.5) for i in range(7)])
+    rungs.reached("new", 3, 90.0, 0.9)
+    decision = rungs.decide("new", 3)
+    assert not decision.stop
+    assert "7 finished trials" in decision.reason
+
+
+@pytest.mark.parametrize(("error", "stops"), [(78.0, True), (14.0, False)])
+def test_a_rung_that_predicts_nothing_stops_only_the_hopeless(error, stops):
+    rng = np.random.default_rng(2)
+    finals = [(float(10 + rng.normal()), float(5 + rng.normal()), float(rng.uniform(0.1, 0.8))) for _ in range(30)]
+    rungs = fed("guarded", finals)
+    rungs.reached("new", 3, error, 0.7)
+    decision = rungs.decide("new", 3)
+    assert decision.stop == stops, decision
+
+
+def test_a_rung_that_predicts_well_stops_what_will_be_dominated_and_keeps_the_cheapest():
+    finals = [(10.0 + i, 5.0 + 0.5 * i + 0.01 * (i % 3), 0.3 + 0.02 * i) for i in range(20)]
+    rungs = fed("guarded", finals)
+    rungs.reached("bad", 3, 28.0, 0.9)
+    rungs.reached("cheap", 3, 28.0, 0.05)
+    assert rungs.decide("bad", 3).stop
+    assert not rungs.decide("cheap", 3).stop
+
+
+def test_the_correlation_of_each_rung_is_known_once_it_can_be():
+    rungs = fed("none", [(10.0 - i, 5.0 + i, 0.5) for i in range(5)])
+    rungs.reached("new", 6, 3.0, 0.5)
+    assert rungs.correlations() == {3: pytest.approx(-1.0), 6: None}
+
+
+def test_an_unknown_stopper_names_the_nearest():
+    with pytest.raises(InputError, match="did you mean 'guarded'"):
+        Rungs("gaurded")
+
+
+def outcome(stopper: str, world: World, seed: int) -> tuple[float, float]:
+    trials = ("budget={trials: 80}", "sampler.name=random", "confirm.enabled=false")
+    search = simulate(experiment(f"stopping.name={stopper}", f"seed={seed}", *trials), world, workers=2)
+    return true_hypervolume(search, world), pairs_of(search.trials)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_guarded_loses_nothing_to_misleading_rungs_and_asha_much(seed):
+    world = World(rung=misleading)
+    full, guarded, asha = (outcome(name, world, seed)[0] for name in ("none", "guarded", "asha"))
+    assert guarded >= 0.98 * full
+    assert asha < 0.9 * full
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_guarded_saves_half_of_the_pairs_where_rungs_tell(seed):
+    world = World(rung=telling)
+    full, guarded = (outcome(name, world, seed) for name in ("none", "guarded"))
+    assert guarded[1] <= 0.5 * full[1]
+    assert guarded[0] >= 0.98 * full[0]
+
+
+def test_every_stopper_is_documented():
+    import rst_tune.tuning.rungs as module
+
+    assert all(name == "none" or f"`{name}`" in (module.__doc__ or "") for name in STOPPERS)
