@@ -1,14 +1,15 @@
 """What a sharpness-aware step costs beside its two passes: `python experiments/benchmarks/step.py`.
 
 The passes are replaced by one that only hands out gradients, so what is left is the work of optimizers. The overhead
-of a variant is its median time minus that of the same passes followed by the bare base step. All variants take turns in
-one process, in an order that rotates, because other work on the machine comes and goes.
+of a variant is its time minus that of the same passes followed by the bare base step. All variants take turns in one
+process, in an order that rotates, and are compared within a turn, because other work on the machine comes and goes;
+printed are medians over the turns.
 """
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
+from statistics import median
 
 import torch
 import torchvision
@@ -115,36 +116,41 @@ def variants(build: Callable[[], nn.Module]) -> dict[str, Callable[[], object]]:
     }
 
 
-def medians(steps: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def measured(steps: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
     names, times = list(steps), {name: [] for name in steps}
     for turn in range(rounds + 3):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            start = time.perf_counter()
+            start = clock()
             steps[name]()
             if turn >= 3:  # the first turns allocate
-                times[name].append((time.perf_counter() - start) * 1e3)
-    return {name: statistics.median(values) for name, values in times.items()}
+                times[name].append((clock() - start) * 1e3)
+    return times
 
 
-def table(title: str, ms: dict[str, float]) -> None:
-    one, two = ms["base, one pass"], ms["base, two passes"]
-    theirs = ms["pytorch_optimizer SAM, foreach"] - two
-    print(f"\n{title}: base step with one pass {one:.2f} ms, with two {two:.2f} ms")
-    for name in list(ms)[3:]:
-        extra = ms[name] - two
-        print(f"  {name:<32} overhead {extra:7.2f} ms   of pytorch_optimizer's {extra / theirs:6.2f}")
-    step = ms["ours, p = 0"]
-    print(f"  {'ours, p = 0':<32} step     {step:7.2f} ms   of the bare base loop {step / one:7.3f}")
+def table(title: str, times: dict[str, list[float]]) -> None:
+    one, two = times["base, one pass"], times["base, two passes"]
+    overheads = {
+        name: median(a - b for a, b in zip(values, two, strict=True)) for name, values in list(times.items())[3:]
+    }
+    theirs = overheads["pytorch_optimizer SAM, foreach"]
+    print(f"\n{title}: base step with one pass {median(one):.2f} ms, with two {median(two):.2f} ms")
+    for name, extra in overheads.items():
+        print(f"  {name:<32} overhead {extra:7.2f} ms   of pytorch_optimizer's  {extra / theirs:6.3f}")
+    ours = times["ours, p = 0"]
+    ratio = median(a / b for a, b in zip(ours, one, strict=True))
+    print(f"  {'ours, p = 0':<32} step     {median(ours):7.2f} ms   of the bare base loop  {ratio:6.3f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: for a machine others use too")
     arguments = parser.parse_args()
+    clock = time.perf_counter if arguments.clock == "wall" else time.process_time
     torch.set_num_threads(arguments.threads)
     for title, build in (("ResNet-18, 11.2 M in 62 tensors", resnet18), ("600 tensors of 1,000", small_tensors)):
-        table(title, medians(variants(build), arguments.rounds))
+        table(title, measured(variants(build), arguments.rounds, clock))
 
 
 if __name__ == "__main__":
