@@ -195,6 +195,8 @@ def _agreed(due: bool, run: Run) -> bool:
 def _write(run: Run, path: Path) -> None:
     try:
         run.save(path)
-    except (OSError, RuntimeError) as error:  # PyTorch turns a full disk into a RuntimeError
-        cause = error.__context__ if isinstance(error.__context__, OSError) else error
-        raise StorageError(f"{path} cannot be written: {str(cause).splitlines()[0]}") from error
+    except (OSError, RuntimeError) as error:
+        cause = error if isinstance(error, OSError) else error.__context__  # PyTorch hides a full disk behind its own
+        if not isinstance(cause, OSError):
+            raise
+        raise StorageError(f"{path} cannot be written: {cause.strerror or cause}") from error

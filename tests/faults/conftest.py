@@ -1,0 +1,53 @@
+"""A real cluster for the fault tests, started once a session, and an undisturbed search to compare with."""
+
+import os
+import secrets
+from pathlib import Path
+
+import pytest
+from harness import run, write_experiment
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if HERE in Path(item.path).parents:
+            item.add_marker(pytest.mark.faults)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def environment():
+    """What drivers and workers inherit. The misbehaving models must be importable on every node."""
+    changes = {
+        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # on a busy machine a nice worker starves, and every row takes minutes
+        "COLUMNS": "200",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in changes.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="session")
+def cluster(environment):
+    """A cluster of one node; a test may add another one, at an address of its own."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 1, "num_gpus": 1, "node_ip_address": ray.util.get_node_ip_address()}
+    started = Cluster(initialize_head=True, head_node_args=head)
+    yield started
+    started.shutdown()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(cluster, tmp_path_factory):
+    """The output of a search that nothing happened to."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    run(write_experiment(folder), folder / "output", cluster.address)
+    return folder / "output"

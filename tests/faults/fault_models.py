@@ -1,0 +1,63 @@
+"""Models that misbehave, imported by real workers."""
+
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+# What the n-th training of a search does, when its model is `moody`.
+MOODS = {1: "out of memory", 2: "nan", 3: "hang"}
+
+
+class Slow(nn.Module):
+    """A small net that takes its time in training, so that a kill finds it in the middle of an epoch."""
+
+    def __init__(self, num_classes: int, seconds: float) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, num_classes))
+        self.seconds = seconds
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            time.sleep(self.seconds)
+        return self.net(images)
+
+
+def slow(num_classes: int, seconds: float = 0.03) -> nn.Module:
+    return Slow(num_classes, seconds)
+
+
+class Moody(Slow):
+    """Good in evaluation; in training it does what its mood says."""
+
+    def __init__(self, num_classes: int, mood: str) -> None:
+        super().__init__(num_classes, 0.0)
+        self.mood = mood
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.training and self.mood == "out of memory":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 TiB")
+        if self.training and self.mood == "hang":
+            time.sleep(10_000)
+        factor = float("nan") if self.training and self.mood == "nan" else 1.0
+        return super().forward(images) * factor
+
+
+def moody(num_classes: int, folder: str) -> nn.Module:
+    """Return a model whose mood depends on how many were made in `folder` before it."""
+    number = len(list(Path(folder).iterdir()))
+    (Path(folder) / f"{number}").touch()
+    return Moody(num_classes, MOODS.get(number, "good"))
+
+
+class Weighty(Slow):
+    """Slow, with so much ballast that its checkpoint fills a small disk."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, 0.01)
+        self.register_buffer("ballast", torch.zeros(1_000_000))
+
+
+def weighty(num_classes: int) -> nn.Module:
+    return Weighty(num_classes)

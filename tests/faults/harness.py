@@ -1,0 +1,181 @@
+"""Real searches in real processes: start, watch, kill, compare."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import yaml
+
+from rst_tune.analysis.records import RECORD_NAME, load
+from rst_tune.training import metrics
+
+HERE = Path(__file__).parent
+COMMAND = [sys.executable, "-c", "from rst_tune.cli import main; main()", "run"]
+PATIENCE = 300.0
+EXPERIMENT = {
+    "name": "fault",
+    "task": {
+        "data": {"name": "digits", "validation": 200, "train_size": 256},
+        "model": {"name": "fault_models:slow"},
+        "recipe": {"base": "digits", "epochs": 6},
+    },
+    "space": "grst",
+    "sampler": {"startup": 6},
+    "budget": {"trials": 8},
+    "fidelity": {"rungs": 1},
+    "stopping": {"name": "pareto-asha"},
+    "confirm": {"candidates": 2, "first": 1, "seeds": 2},
+    "resources": {"concurrent": 1, "checkpoint_seconds": 0},
+    "tracking": {"enabled": False},
+}
+# What two runs of one search may differ in: when and where something ran, and how long it took.
+VOLATILE = {"time", "node", "worker", "ray_trial", "seconds", "reason", "rung_correlations"}
+
+
+def write_experiment(folder: Path, **changes) -> Path:
+    path = folder / "fault.yaml"
+    path.write_text(yaml.safe_dump({**EXPERIMENT, **changes}))
+    return path
+
+
+class Driver:
+    """One `rst-tune run` in a session of its own."""
+
+    def __init__(self, experiment: Path, output: Path, address: str | None, *settings: str) -> None:
+        words = [str(experiment), "--output", str(output), "--quiet", *(f"--set={s}" for s in settings)]
+        words += ["--address", address] if address else []
+        self.output = output
+        self._text = (experiment.parent / "driver.txt").open("w+")
+        self.process = subprocess.Popen(
+            [*COMMAND, *words], stdout=self._text, stderr=subprocess.STDOUT, cwd=experiment.parent,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def signal(self, number: int) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def end(self) -> None:
+        """Leave nothing of this session."""
+        family = _family(self.process.pid)
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for process in family:
+            if process.is_running():
+                process.kill()
+        self._text.close()
+
+    def family(self) -> list[psutil.Process]:
+        return _family(self.process.pid)
+
+    def wait(self, seconds: float = PATIENCE) -> int:
+        return self.process.wait(timeout=seconds)
+
+    @property
+    def text(self) -> str:
+        return Path(self._text.name).read_text()
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for a condition while the search runs."""
+        limit = time.monotonic() + PATIENCE
+        while not condition():
+            assert self.process.poll() is None, f"the search ended before {what}:\n{self.text[-3000:]}"
+            assert time.monotonic() < limit, f"no {what} within {PATIENCE} s"
+            time.sleep(0.02)
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+@contextmanager
+def driver(*arguments):
+    started = Driver(*arguments)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+def run(experiment: Path, output: Path, address: str | None, *settings: str) -> None:
+    """Run a search to its end."""
+    with driver(experiment, output, address, *settings) as started:
+        assert started.wait() == 0, started.text[-3000:]
+
+
+def events(output: Path) -> list[dict]:
+    path = output / RECORD_NAME
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return [event for line in lines if (event := _event(line)) is not None]
+
+
+def _event(line: bytes) -> dict | None:
+    """Return the event of a line, or nothing where a fault cut it short."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def starts(output: Path) -> list[dict]:
+    return [event for event in events(output) if event["event"] == "start"]
+
+
+def checkpointed(output: Path) -> list[str]:
+    """Return the keys of the trials that have saved something."""
+    return [path.parent.name for path in output.glob("checkpoints/*/run.pt")]
+
+
+def story(output: Path) -> list[dict]:
+    """Return the record without what may differ between two runs of one search, and without restarts."""
+    return [_settled(event) for event in events(output) if event["event"] not in ("search", "start")]
+
+
+def _settled(event: dict) -> dict:
+    kept = {name: value for name, value in event.items() if name not in VOLATILE}
+    for name in ("metrics", "history"):
+        if name in kept:
+            kept[name] = {k: v for k, v in kept[name].items() if k not in metrics.TIMINGS}
+    return kept
+
+
+def assert_whole(output: Path) -> None:
+    """Every trial of a finished search was drawn once, ended once, and the search is done."""
+    found = events(output)
+    for kind in ("trial", "end"):
+        keys = [event["key"] for event in found if event["event"] == kind]
+        assert len(keys) == len(set(keys)), f"a trial has two events {kind!r}"
+    search = load(output)
+    assert search.done
+    assert all(trial.ended for trial in search.trials), "a trial was lost"
+
+
+def results(output: Path) -> dict[str, dict]:
+    """Return what every completed trial came to, by key."""
+    ends = [event for event in story(output) if event["event"] == "end" and event["status"] == "complete"]
+    return {event["key"]: event for event in ends}
+
+
+def gone(processes: list[psutil.Process], seconds: float = 30) -> list[psutil.Process]:
+    """Return the processes that are still there after a while."""
+    return psutil.wait_procs(processes, timeout=seconds)[1]
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def say(row: str, injections: int, lost: int) -> None:
+    """Print the line of the fault table."""
+    print(f"\nfaults | {row:<60} | {injections:>3} injected | {lost} lost")

@@ -1,0 +1,126 @@
+"""The disk is full, the directory read-only, files are damaged: one message, nothing lost, and it goes on."""
+
+import json
+import os
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from agreement import assert_study_agrees
+from harness import EXPERIMENT, assert_whole, checkpointed, driver, run, say, starts, story, write_experiment
+
+from rst_tune.analysis.records import RECORD_NAME, load
+from rst_tune.tuning.study import JOURNAL_NAME
+
+
+def command(*words) -> bool:
+    return subprocess.run([str(word) for word in words], capture_output=True, timeout=20).returncode == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """An output directory on a file system of a few megabytes."""
+    folder = tmp_path / "output"
+    folder.mkdir()
+    if os.geteuid() != 0 or not command("mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", folder):
+        pytest.skip("needs the right to mount a small file system")
+    yield folder
+    command("umount", "--lazy", folder)
+
+
+def fails_with_one_message(path: Path, output: Path, address: str) -> None:
+    with driver(path, output, address) as search:
+        assert search.wait() == 1, search.text
+    assert_one_message(search)
+
+
+def assert_one_message(search) -> None:
+    text = Path(search.output.parent / "driver.txt").read_text()
+    assert "Traceback" not in text, text
+    assert text.count("error: ") == 1, text
+    assert "resume with: rst-tune run" in text
+
+
+def test_a_full_disk_stops_the_search_and_it_resumes_when_there_is_room(cluster, small_disk, tmp_path):
+    task = {**EXPERIMENT["task"], "model": {"name": "fault_models:weighty"}}
+    path = write_experiment(tmp_path, task=task, budget={"trials": 3}, confirm={"enabled": False})
+    fails_with_one_message(path, small_disk, cluster.address)
+    text = (tmp_path / "driver.txt").read_text()
+    assert "No space left on device" in text, text
+    assert not [trial for trial in load(small_disk).trials if trial.status == "failed"]
+    assert all(json.loads(line) for line in (small_disk / RECORD_NAME).read_bytes().splitlines())
+    assert command("mount", "-o", "remount,size=100m", small_disk)
+    run(path, small_disk, cluster.address)
+    assert_whole(small_disk)
+    assert {trial.status for trial in load(small_disk).trials} <= {"complete", "stopped"}
+    say("the disk is full", 1, 0)
+
+
+@contextmanager
+def read_only(folder: Path):
+    """Make everything in a folder read-only, for root as well."""
+    if os.geteuid() == 0:
+        if not command("chattr", "-R", "+i", folder):
+            command("chattr", "-R", "-i", folder)
+            pytest.skip("needs a file system with an immutable flag, because root writes anywhere")
+    else:
+        command("chmod", "-R", "a-w", folder)
+    try:
+        yield
+    finally:
+        command(*(("chattr", "-R", "-i") if os.geteuid() == 0 else ("chmod", "-R", "u+w")), folder)
+
+
+def test_a_directory_that_becomes_read_only_stops_the_search(cluster, undisturbed, tmp_path):
+    output, path = tmp_path / "output", write_experiment(tmp_path)
+    with driver(path, output, cluster.address) as search:
+        search.until(lambda: checkpointed(output), "a checkpoint")
+        with read_only(output):
+            assert search.wait() == 1, search.text
+    assert_one_message(search)
+    run(path, output, cluster.address)
+    assert story(output) == story(undisturbed)
+    say("the output directory becomes read-only", 1, 0)
+
+
+def test_damaged_files_are_named_and_set_aside(cluster, undisturbed, tmp_path):
+    output, path = tmp_path / "output", write_experiment(tmp_path)
+    with driver(path, output, cluster.address) as search:
+        search.until(lambda: len(starts(output)) > 2 and checkpointed(output), "a checkpoint of a later trial")
+        search.process.kill()
+        search.process.wait()
+    (key,) = checkpointed(output)[-1:]
+    damage_middle(output / "checkpoints" / key / "run.pt")
+    half = cut_last_line(output / RECORD_NAME)
+    cut_last_line(output / JOURNAL_NAME)
+    with driver(path, output, cluster.address) as search:
+        assert search.wait() == 0, search.text
+    assert f"{RECORD_NAME}:{half}: a damaged line was dropped" in search_text(output)
+    assert [p.name for p in (output / "damaged").iterdir() if p.name.startswith(key)]
+    assert (
+        "a damaged checkpoint was set aside"
+        in load(output).trials[[t.key for t in load(output).trials].index(key)].reason
+    )
+    assert_whole(output)
+    assert story(output) == story(undisturbed)
+    assert_study_agrees(output)
+    say("a damaged checkpoint, a truncated record line and study", 3, 0)
+
+
+def search_text(output: Path) -> str:
+    return (output.parent / "driver.txt").read_text()
+
+
+def damage_middle(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 200] = bytes(200)
+    path.write_bytes(content[: len(content) - 300])
+
+
+def cut_last_line(path: Path) -> int:
+    """Cut the last line in half, as a crash in the middle of a write does, and return its number."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]) + lines[-1][: len(lines[-1]) // 2])
+    return len(lines)

@@ -1,0 +1,71 @@
+"""A worker dies, a node dies: trials go on from their checkpoints, bit for bit."""
+
+import pytest
+from harness import assert_whole, checkpointed, driver, kill, results, run, say, starts, story, write_experiment
+
+
+def test_a_killed_worker_costs_nothing(cluster, undisturbed, tmp_path, long):
+    times, output = (5 if long else 1), tmp_path / "output"
+    killed: list[str] = []
+    with driver(write_experiment(tmp_path), output, cluster.address) as search:
+        for _ in range(times):
+            # In the middle of an epoch after the first one: it has saved something and trains on.
+            search.until(lambda: set(checkpointed(output)) - set(killed), "a further checkpoint")
+            key = (set(checkpointed(output)) - set(killed)).pop()
+            kill(int([s for s in starts(output) if s["key"] == key][-1]["worker"]))
+            killed.append(key)
+        assert search.wait() == 0, search.text
+    restarted = [s["key"] for s in starts(output)]
+    assert [restarted.count(key) for key in killed] == [2] * times
+    assert story(output) == story(undisturbed)
+    say("a worker process, kill -9 in the middle of an epoch", times, 0)
+
+
+def test_a_killed_worker_of_two_takes_its_group_along_and_the_trial_goes_on(cluster, tmp_path):
+    node = cluster.add_node(num_cpus=2, node_ip_address="127.0.0.3")
+    settings = ("resources.workers=2", "budget.trials=2", "confirm.enabled=false")
+    try:
+        run(write_experiment(tmp_path), tmp_path / "calm", cluster.address, *settings)
+        output = tmp_path / "output"
+        with driver(write_experiment(tmp_path), output, cluster.address, *settings) as search:
+            search.until(lambda: checkpointed(output), "a checkpoint")
+            kill(_second_worker(int(starts(output)[-1]["worker"])))
+            assert search.wait() == 0, search.text
+    finally:
+        cluster.remove_node(node)
+    assert_whole(output)
+    assert len(starts(output)) == 3
+    assert results(output) == results(tmp_path / "calm")
+    say("one of a trial's two workers, kill -9", 1, 0)
+
+
+def _second_worker(first: int) -> int:
+    import psutil
+
+    raylet = psutil.Process(first).parent()
+    others = [p for p in raylet.children() if "_Member" in " ".join(p.cmdline())]
+    assert len(others) == 1
+    return others[0].pid
+
+
+@pytest.mark.parametrize("share", [pytest.param(0.5, id="half a GPU a trial")])
+def test_a_killed_node_loses_no_trial(cluster, undisturbed, tmp_path, share):
+    node = cluster.add_node(num_cpus=1, num_gpus=1, node_ip_address="127.0.0.2")
+    there, output = node.node_id[:8], tmp_path / "output"
+    settings = (f"resources.gpu={share}", "resources.concurrent=2")
+    with driver(write_experiment(tmp_path), output, cluster.address, *settings) as search:
+        search.until(lambda: _on(output, there) & set(checkpointed(output)), "a checkpoint on the second node")
+        moved = _on(output, there) & set(checkpointed(output))
+        kill(node.all_processes["raylet"][0].process.pid)
+        assert search.wait() == 0, search.text
+    assert_whole(output)
+    assert all(len({s["node"] for s in starts(output) if s["key"] == key}) == 2 for key in moved)
+    same, calm = results(output), results(undisturbed)
+    assert len(same.keys() & calm.keys()) >= 3
+    assert all(same[key]["metrics"] == calm[key]["metrics"] for key in same.keys() & calm.keys())
+    say("a node, its raylet killed", 1, 0)
+
+
+def _on(output, node: str) -> set[str]:
+    """Return the trials that started on a node."""
+    return {start["key"] for start in starts(output) if start["node"].endswith(node)}
