@@ -1,0 +1,238 @@
+"""The paper's claims, each judged by our own trainings: an effect, its 95 % interval, and a verdict by a fixed rule.
+
+Effects are in points of error (percent); below 0 means less error. Where two configurations are compared, they are
+compared seed by seed: equal seeds share their data order and initial weights.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import numpy as np
+from scipy import stats
+
+from rst_tune.analysis import labels, questions
+from rst_tune.analysis.noise import ConfigSummary
+
+__all__ = ["Claim", "claims", "find", "paired", "share_of_gain"]
+
+Rows = Sequence[ConfigSummary]
+Fit = tuple[float, float, float]
+
+REPRODUCED, NOT_REPRODUCED, OPEN = "reproduced", "not reproduced", "not decidable here"
+# "As good as" means: worse by less than this share of what SAM gains over SGD.
+MARGIN = 0.1
+LOW, ENOUGH = 0.1, 0.5
+GAMMA_CLAIM = (0.8, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One claim on one task: what was compared, what came out, and whether it is what the paper says."""
+
+    claim: str
+    task: str
+    contrast: str
+    unit: str
+    effect: float
+    low: float
+    high: float
+    verdict: str
+
+
+def claims(paper: Rows | None, gamma_map: Rows | None, cifar10: Rows | None) -> list[Claim]:
+    """Return every claim that the studies at hand can judge."""
+    found: list[Claim | None] = []
+    if paper:
+        found += [ends(paper), late_or_early(paper, "digits"), constants(paper)]
+    if gamma_map:
+        found += [half_cost(gamma_map, "digits"), gamma_band(gamma_map), best_gamma(gamma_map), low_p(gamma_map)]
+    if cifar10:
+        found += [late_or_early(cifar10, "CIFAR-10"), half_cost(cifar10, "CIFAR-10"), sam_helps(cifar10, "CIFAR-10")]
+    if paper:
+        found.append(sam_helps(paper, "digits"))
+    return [claim for claim in found if claim is not None]
+
+
+# --- rules of judgement -----------------------------------------------------------------------------------------
+
+
+def _less(fit: Fit) -> str:
+    """The claim is that the effect is below 0."""
+    return REPRODUCED if fit[2] < 0 else NOT_REPRODUCED if fit[1] > 0 else OPEN
+
+
+def _more(fit: Fit) -> str:
+    """The claim is that the effect is above 0."""
+    return REPRODUCED if fit[1] > 0 else NOT_REPRODUCED if fit[2] < 0 else OPEN
+
+
+def _not_worse(margin: float) -> Callable[[Fit], str]:
+    """The claim is that the effect is not above 0, apart from a margin."""
+    return lambda fit: REPRODUCED if fit[2] < margin else NOT_REPRODUCED if fit[1] > 0 else OPEN
+
+
+def _inside(fit: Fit) -> str:
+    """The claim is that the value lies in the band that the paper names."""
+    if GAMMA_CLAIM[0] <= fit[1] and fit[2] <= GAMMA_CLAIM[1]:
+        return REPRODUCED
+    return NOT_REPRODUCED if fit[1] > GAMMA_CLAIM[1] or fit[2] < GAMMA_CLAIM[0] else OPEN
+
+
+def _claim(
+    claim: str, task: str, contrast: str, fit: Fit | None, judge: Callable[[Fit], str], unit: str = "points"
+) -> Claim | None:
+    if fit is None:
+        return None
+    effect, low, high = fit
+    return Claim(
+        claim=claim, task=task, contrast=contrast, unit=unit, effect=effect, low=low, high=high, verdict=judge(fit)
+    )
+
+
+def _answered(answer: questions.Answer) -> Fit | None:
+    if answer.effect is None or answer.low is None or answer.high is None:
+        return None
+    return answer.effect, answer.low, answer.high
+
+
+# --- comparing --------------------------------------------------------------------------------------------------
+
+
+def find(rows: Rows, gamma_gnr: float = 1.0, **schedule: float | str) -> ConfigSummary | None:
+    """Return the SAM-rule configuration with this schedule and gamma."""
+    for row in rows:
+        own, gamma = row.config["schedule"], float(row.config["gamma_gnr"])
+        if own == schedule and row.config["rule"] == "sam" and abs(gamma - gamma_gnr) < 1e-9:
+            return row
+    return None
+
+
+def by_seed(row: ConfigSummary) -> dict[int, float]:
+    """Return the error of each seed."""
+    return dict(zip(row.seed_ids, row.errors, strict=True))
+
+
+def interval(values: Sequence[float]) -> Fit | None:
+    """Return the mean with Student's 95 % interval."""
+    if len(values) < 2:
+        return None
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
+    return fmean(values), fmean(values) - half, fmean(values) + half
+
+
+def paired(left: ConfigSummary | None, right: ConfigSummary | None) -> Fit | None:
+    """Return left minus right over the seeds that both have."""
+    if left is None or right is None:
+        return None
+    mine, theirs = by_seed(left), by_seed(right)
+    return interval([mine[seed] - theirs[seed] for seed in sorted(mine.keys() & theirs.keys())])
+
+
+def sgd(rows: Rows) -> ConfigSummary:
+    """Return the base optimizer."""
+    return next(row for row in rows if labels.is_base(row.config))
+
+
+def sam(rows: Rows) -> ConfigSummary:
+    """Return SAM."""
+    return next(row for row in rows if labels.is_sam(row.config))
+
+
+def share_of_gain(error: float, rows: Rows) -> float:
+    """Return how much of SAM's gain over SGD an error has: 0 is SGD's, 1 is SAM's."""
+    base = sgd(rows).error_mean
+    return (base - error) / (base - sam(rows).error_mean)
+
+
+# --- the claims -------------------------------------------------------------------------------------------------
+
+
+def sam_helps(rows: Rows, task: str) -> Claim | None:
+    """What all the rest presupposes."""
+    fit = paired(sam(rows), sgd(rows))
+    return _claim("SAM has less error than SGD", task, "SAM minus SGD", fit, _less)
+
+
+def ends(rows: Rows) -> Claim | None:
+    """All groups: schedules that lean to SGD at the end, at equal cost."""
+    answer = questions.end_hurts(rows)
+    contrast = f"schedules that end with SGD minus those that end with SAM, {answer.configurations} schedules"
+    return _claim("SAM late is better than SAM early", "digits", contrast, _answered(answer), _more)
+
+
+def late_or_early(rows: Rows, task: str) -> Claim | None:
+    """Piecewise groups 1 and 2 at equal cost, seed by seed, averaged over the costs."""
+    pairs = []
+    for tenths in range(1, 10):
+        late = find(rows, family="piecewise", a=0.0, b=round(1 - tenths / 10, 1))
+        early = find(rows, family="piecewise", a=1.0, b=tenths / 10)
+        if late is not None and early is not None:
+            pairs.append((by_seed(late), by_seed(early)))
+    seeds = sorted(set.intersection(*(set(part) for pair in pairs for part in pair))) if pairs else []
+    gaps = [fmean(late[seed] - early[seed] for late, early in pairs) for seed in seeds]
+    costs = "half the cost" if len(pairs) == 1 else f"{len(pairs)} equal costs"
+    contrast = f"SGD then SAM minus SAM then SGD, at {costs}"
+    return _claim("SAM late is better than SAM early", task, contrast, interval(gaps), _less)
+
+
+def constants(rows: Rows) -> Claim | None:
+    """Constant schedules against all others."""
+    answer = questions.constant_or_rest(rows)
+    margin = MARGIN * (sgd(rows).error_mean - sam(rows).error_mean)
+    contrast = f"constant schedules minus all others at equal cost; allowed: {margin:+.2f}"
+    return _claim("constants are as good as the rest", "digits", contrast, _answered(answer), _not_worse(margin))
+
+
+def half_cost(rows: Rows, task: str) -> Claim | None:
+    """G-RST at p = 0.5 with gamma_gnr 2 against SAM."""
+    half = find(rows, gamma_gnr=2.0, family="constant", p=0.5)
+    claim = "G-RST beats SAM at half its extra cost"
+    return _claim(claim, task, "G-RST (p = 0.5, gamma_gnr 2) minus SAM", paired(half, sam(rows)), _less)
+
+
+def gamma_band(rows: Rows) -> Claim | None:
+    """gamma_rst inside 0.8 ... 1 against outside."""
+    answer = questions.best_gamma(rows)
+    contrast = "gamma_rst in 0.8 … 1 minus all other values, at equal p"
+    return _claim("gamma_rst around 0.8 … 1 is best", "digits", contrast, _answered(answer), _less)
+
+
+def grid_of(rows: Rows) -> dict[tuple[float, float], dict[int, float]]:
+    """Return the errors by seed of each (p, gamma_rst) of the map."""
+    inner = [row for row in rows if 0.0 < row.extra_propagation < 1.0]
+    return {(round(r.extra_propagation, 3), round(float(r.config["gamma_rst"]), 3)): by_seed(r) for r in inner}
+
+
+def best_gamma(rows: Rows) -> Claim | None:
+    """Where the error is least: the vertex of a parabola in gamma_rst, fitted to each seed's mean over p >= 0.3."""
+    grid = grid_of(rows)
+    gammas = sorted({gamma for _, gamma in grid})
+    costs = sorted({p for p, _ in grid if p >= 0.3})
+    seeds = sorted(next(iter(grid.values())))
+    found = [_vertex(gammas, [fmean(grid[p, g][seed] for p in costs) for g in gammas]) for seed in seeds]
+    contrast = "the gamma_rst of least error over p ≥ 0.3, from a parabola for each seed"
+    return _claim("gamma_rst around 0.8 … 1 is best", "digits", contrast, interval(found), _inside, unit="gamma_rst")
+
+
+def _vertex(x: Sequence[float], y: Sequence[float]) -> float:
+    """Return where the fitted parabola is least within the values tried."""
+    a, b, _ = np.polyfit(x, y, 2)
+    ends_first = x[0] if y[0] < y[-1] else x[-1]
+    return float(np.clip(-b / (2 * a), x[0], x[-1])) if a > 0 else float(ends_first)
+
+
+def low_p(rows: Rows) -> Claim | None:
+    """The best gamma at p = 0.1 against the best at p = 0.5; each gamma is chosen on the other seeds."""
+    grid = grid_of(rows)
+    seeds = sorted(next(iter(grid.values())))
+    gaps = [_chosen(grid, LOW, seed) - _chosen(grid, ENOUGH, seed) for seed in seeds]
+    contrast = f"p = {LOW} with its best gamma minus p = {ENOUGH} with its best gamma, each chosen on the other seeds"
+    return _claim("no gamma rescues a very low p", "digits", contrast, interval(gaps), _more)
+
+
+def _chosen(grid: dict[tuple[float, float], dict[int, float]], p: float, seed: int) -> float:
+    """Return the error of `seed` at the gamma that is best on the other seeds."""
+    own = {g: errors for (cost, g), errors in grid.items() if cost == p}
+    best = min(own, key=lambda g: fmean(error for s, error in own[g].items() if s != seed))
+    return own[best][seed]

@@ -1,0 +1,246 @@
+"""The search itself, ours against stock parts at equal pairs: real searches, their fronts trained again on fresh seeds.
+
+A search delivers a front and believes some errors of it. The errors that count are those of the same configurations
+on seeds that no search has seen. The hypervolume of those true means is what a search was worth.
+"""
+
+import gzip
+import json
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import plotly.graph_objects as go
+import stock
+from claims import Fit, interval
+from plotly.subplots import make_subplots
+from scipy import stats
+from studies import KEPT, Study, keep_as, kept, write_lines
+
+from rst_tune import workflow
+from rst_tune.analysis import fronts, pareto
+from rst_tune.analysis.records import Search, config_id, load
+from rst_tune.report import words
+from rst_tune.report.figures import style
+from rst_tune.training.task import Task
+from rst_tune.tuning.experiment import Experiment
+
+if TYPE_CHECKING:
+    from page import Page
+
+__all__ = ["NAME", "delivered", "keep", "train", "write"]
+
+NAME = "search"
+REPEATS, BUDGET = 5, 10_000
+FRESH_SEED, FRESH_SEEDS = 5000, 10
+REFERENCE = (12.0, 1.1)
+FRONTS, TRUTH = f"{NAME}_fronts.jsonl.gz", f"{NAME}_truth"
+METHODS = {
+    "ours": ("rst-tune", style.BLUE, "circle"),
+    "stock": ("stock", style.RED, "diamond"),
+    "stock-whole": ("stock, whole trainings only", style.ORANGE, "square"),
+}
+SEEDS_APART = 100
+
+Line = dict[str, Any]
+
+
+def train(folder: Path, repeats: int = REPEATS, budget: float = BUDGET, *more: str) -> None:
+    """Run all searches, then train every delivered configuration on fresh seeds. What is there is not run again."""
+    for repeat in range(repeats):
+        seed = repeat * SEEDS_APART
+        settings = (f"budget.pairs={budget}", f"seed={seed}", "tracking.enabled=false", *more)
+        workflow.search(Study(name="", experiment="digits", settings=settings).resolved(), folder / f"ours-{repeat}")
+        stock.search(folder / f"stock-{repeat}", budget=budget, seed=seed)
+    workflow.search(_truth(delivered(folder)), folder / "truth")
+
+
+def _truth(lines: list[Line], seeds: int = FRESH_SEEDS) -> Experiment:
+    """Return the grid of all delivered configurations on seeds that no search has used."""
+    points = {config_id(p["coordinates"]): p["coordinates"] for line in lines for p in line["points"]}
+    return Experiment.model_validate(
+        {
+            "name": TRUTH,
+            "task": Task().model_dump(),
+            "space": {"coordinates": "native", "families": {}, "points": list(points.values())},
+            "sampler": {"name": "grid"},
+            "budget": {"trials": len(points) + 2},
+            "fidelity": {"kind": "full"},
+            "stopping": {"name": "none"},
+            "seed": FRESH_SEED,
+            "seeds": seeds,
+            "confirm": {"enabled": False},
+            "tracking": {"enabled": False},
+        }
+    )
+
+
+def delivered(folder: Path) -> list[Line]:
+    """Return the front of every search that is done, as it believes it: one line a method and repeat."""
+    lines = []
+    for repeat in range(len(list(folder.glob("ours-*")))):
+        lines.append(_ours(repeat, load(folder / f"ours-{repeat}")))
+        trials = json.loads((folder / f"stock-{repeat}" / stock.RESULT_NAME).read_text())
+        whole = [trial for trial in trials if trial["epochs"] == Task().recipe.epochs]
+        lines += [_stock("stock", repeat, trials, trials), _stock("stock-whole", repeat, whole, trials)]
+    return lines
+
+
+def _ours(repeat: int, search: Search) -> Line:
+    points = [
+        _point(p.config["coordinates"], p.error_mean, p.extra_propagation) for p in fronts.delivered(search).points
+    ]
+    counts = {"trials": len(search.trials), "whole": len(search.finished()), "pairs": search.pairs}
+    return {"method": "ours", "repeat": repeat, **counts, "commit": search.header["commit"], "points": points}
+
+
+def _stock(method: str, repeat: int, eligible: list[Line], trials: list[Line]) -> Line:
+    mask = pareto.front(np.array([(t["error"], t["cost"]) for t in eligible]))
+    chosen = [t for t, member in zip(eligible, mask, strict=True) if member]
+    whole = sum(t["epochs"] == Task().recipe.epochs for t in trials)
+    counts = {"trials": len(trials), "whole": whole, "pairs": sum(t["pairs"] for t in trials)}
+    points = [_point(t["point"], t["error"], t["cost"]) for t in chosen]
+    return {"method": method, "repeat": repeat, **counts, "points": points}
+
+
+def _point(coordinates: Line, error: float, cost: float) -> Line:
+    return {"coordinates": coordinates, "believed": error, "cost": cost}
+
+
+def keep(folder: Path, records: Path = KEPT) -> None:
+    """Write the fronts and the record of their fresh trainings, small."""
+    write_lines(records / FRONTS, delivered(folder))
+    keep_as(TRUTH, folder / "truth", records)
+
+
+# --- what came out ----------------------------------------------------------------------------------------------
+
+
+def _volume(points: list[tuple[float, float]]) -> float:
+    return float(pareto.hypervolume(np.array(points), REFERENCE)) if points else 0.0
+
+
+def judged(lines: list[Line], truth: Search) -> list[Line]:
+    """Return each line with its hypervolume as believed and as true, and the true points."""
+    errors = {key: fmean(t.error for t in trials if t.error is not None) for key, trials in truth.by_config().items()}
+    found = []
+    for line in lines:
+        true = [(errors[config_id(p["coordinates"])], p["cost"]) for p in line["points"]]
+        believed = [(p["believed"], p["cost"]) for p in line["points"]]
+        found.append(line | {"true": _volume(true), "believed": _volume(believed), "reached": true})
+    return found
+
+
+def volumes(lines: list[Line], method: str, kind: str) -> list[float]:
+    """Return the hypervolumes of a method, one a repeat."""
+    return [line[kind] for line in lines if line["method"] == method]
+
+
+def difference(left: list[float], right: list[float]) -> Fit:
+    """Return the difference of two means with Welch's 95 % interval: the repeats are independent."""
+    test = stats.ttest_ind(left, right, equal_var=False)
+    low, high = test.confidence_interval(0.95)
+    return fmean(left) - fmean(right), float(low), float(high)
+
+
+def write(page: "Page", records: Path = KEPT) -> None:
+    """Write the section, or that there is nothing to write of."""
+    truth, path = kept(TRUTH, records), records / FRONTS
+    if truth is None or not path.exists():
+        page.say(
+            "The real searches against stock parts have not been run to their end yet: "
+            f"`python experiments/results/make.py --fresh --only {NAME}`."
+        )
+        return
+    lines = judged([json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()], truth)
+    repeats = 1 + max(line["repeat"] for line in lines)
+    page.say(
+        f"`digits`, searched {repeats} times by `rst-tune` and {repeats} times by Ray's `OptunaSearch` with two "
+        "metrics under Ray's `ASHAScheduler` on error (`experiments/results/stock.py`), "
+        f"{BUDGET:,} propagation pairs each, confirmation included. Every delivered configuration was then trained on "
+        f"{FRESH_SEEDS} fresh seeds; *true* is the hypervolume of those means, *believed* that of the errors the "
+        f"search reported, both against the reference (error {REFERENCE[0]:g} %, Δη {REFERENCE[1]:g}). *Whole "
+        "trainings only* is the stock search for a person who knows to throw away what ASHA stopped."
+    )
+    wall = words.duration(sum(trial.seconds for trial in truth.trials))
+    made = (
+        f"`python experiments/results/make.py --fresh --only {NAME}` · commit `{truth.header['commit'][:7]}` · "
+        f"fresh seeds {FRESH_SEED}–{FRESH_SEED + FRESH_SEEDS - 1} · {len(truth.trials)} trainings to judge ({wall})"
+    )
+    page.picture("search", "Hypervolume believed and true, and the fronts as they truly are", figure(lines), made)
+    page.table(["search", "true", "believed", "points", "trials", "of them whole", "pairs"], _body(lines))
+    _say_difference(page, lines)
+
+
+def _body(lines: list[Line]) -> list[list[str]]:
+    body = []
+    for method, (name, _, _) in METHODS.items():
+        own = [line for line in lines if line["method"] == method]
+        true, believed = interval([line["true"] for line in own]), fmean(line["believed"] for line in own)
+        cells = [
+            fmean(len(line["points"]) for line in own),
+            *(fmean(line[k] for line in own) for k in ("trials", "whole")),
+        ]
+        pairs = f"{fmean(line['pairs'] for line in own):,.0f}"
+        body.append(
+            [name, words.difference(*true) if true else "", f"{believed:.2f}", *(f"{c:.1f}" for c in cells), pairs]
+        )
+    return [[cell.lstrip("+").replace("[+", "[").replace(", +", ", ") for cell in row] for row in body]
+
+
+def _say_difference(page: "Page", lines: list[Line]) -> None:
+    for other in ("stock", "stock-whole"):
+        gap, low, high = difference(volumes(lines, "ours", "true"), volumes(lines, other, "true"))
+        word = "more" if low > 0 else "less" if high < 0 else "not distinguishable"
+        page.say(f"Ours minus {METHODS[other][0]}: {gap:+.2f} (95 % interval {low:+.2f} … {high:+.2f}): {word}.")
+
+
+def figure(lines: list[Line]) -> go.Figure:
+    """Draw the hypervolumes on the left, the true fronts on the right."""
+    fig = make_subplots(cols=2, rows=1, column_widths=[0.42, 0.58], horizontal_spacing=0.1)
+    for place, (method, (name, color, symbol)) in enumerate(METHODS.items()):
+        for shift, kind in ((-0.17, "believed"), (0.17, "true")):
+            values = volumes(lines, method, kind)
+            hollow = symbol if kind == "true" else f"{symbol}-open"
+            marker = {"color": color, "symbol": hollow, "size": 9}
+            xs = [place + shift] * len(values)
+            fig.add_scatter(x=xs, y=values, mode="markers", marker=marker, showlegend=False, row=1, col=1)
+            _mean_trace(fig, place + shift, values, color)
+        for line in (line for line in lines if line["method"] == method):
+            _front_trace(fig, line, name, color, symbol)
+    return _dressed(fig)
+
+
+def _mean_trace(fig: go.Figure, x: float, values: list[float], color: str) -> None:
+    """Draw the mean beside the repeats, with its 95 % interval."""
+    fit = interval(values)
+    if fit is not None:
+        bars = {"type": "data", "array": [fit[2] - fit[0]], "thickness": 2, "width": 5}
+        marker = {"symbol": "line-ew-open", "size": 16, "color": color, "line": {"width": 3}}
+        fig.add_scatter(
+            x=[x + 0.12], y=[fit[0]], error_y=bars, mode="markers", marker=marker, showlegend=False, row=1, col=1
+        )
+
+
+def _front_trace(fig: go.Figure, line: Line, name: str, color: str, symbol: str) -> None:
+    reached = np.array(line["reached"])
+    best = sorted(reached[pareto.front(reached)].tolist(), key=lambda p: p[1])
+    fig.add_scatter(
+        x=[p[1] for p in best], y=[p[0] for p in best], mode="lines+markers", name=name, legendgroup=name,
+        showlegend=line["repeat"] == 0, line={"shape": "hv", "color": color, "width": 1},
+        marker={"color": color, "symbol": symbol, "size": 6}, opacity=0.75, row=1, col=2,
+    )  # fmt: skip
+
+
+def _dressed(fig: go.Figure) -> go.Figure:
+    base = style.figure("", "")
+    fig.update_layout(template="none", height=440, font=base.layout.font, paper_bgcolor="white", plot_bgcolor="white")
+    fig.update_layout(legend={"orientation": "h", "x": 0.5, "y": 1.1}, margin={"l": 56, "r": 14, "t": 40, "b": 64})
+    fig.update_xaxes(gridcolor=style.GRID, zeroline=False, linecolor=style.GRID)
+    fig.update_yaxes(gridcolor=style.GRID, zeroline=False)
+    names = [f"{name.replace(', ', ',<br>')}" for name, _, _ in METHODS.values()]
+    fig.update_xaxes(tickvals=[0, 1, 2], ticktext=names, showgrid=False, range=[-0.5, 2.5], row=1, col=1)
+    fig.update_yaxes(title={"text": "hypervolume (open: believed, full: true)", "font": {"size": 13}}, row=1, col=1)
+    fig.update_xaxes(title={"text": "extra propagation Δη", "font": {"size": 13}}, tickformat=".0%", row=1, col=2)
+    return fig.update_yaxes(title={"text": "true error, %", "font": {"size": 13}}, row=1, col=2)

@@ -1,0 +1,50 @@
+"""Make the result page: `python experiments/results/make.py` from the kept records, with `--fresh` from new trainings.
+
+Every study is a search below `--work`; whatever is there already is not trained again, so an interrupted run goes on.
+"""
+
+import argparse
+from pathlib import Path
+
+import duel
+import page
+import studies
+
+from rst_tune.report.figures import write_png
+
+WIDTH = 1000
+
+
+def refresh(work: Path, records: Path, only: list[str]) -> None:
+    """Train every study to its end and keep its record."""
+    for name, study in studies.STUDIES.items():
+        if not only or name in only:
+            studies.train(study, work)
+            studies.keep(study, work, records)
+    if not only or duel.NAME in only:
+        duel.train(work / duel.NAME)
+        duel.keep(work / duel.NAME, records)
+
+
+def main() -> None:
+    """Parse, train where asked for, and write the page and its figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fresh", action="store_true", help="train first, then keep the new records")
+    parser.add_argument("--only", action="append", default=[], choices=[*studies.STUDIES, duel.NAME])
+    parser.add_argument("--work", type=Path, default=studies.WORK, help="where the searches are")
+    parser.add_argument("--records", type=Path, default=studies.KEPT)
+    parser.add_argument("--docs", type=Path, default=Path("docs"))
+    parser.add_argument("--no-images", action="store_true", help="write the text alone")
+    given = parser.parse_args()
+    if given.fresh:
+        refresh(given.work, given.records, given.only)
+    made = page.build(given.records)
+    (given.docs / "images").mkdir(parents=True, exist_ok=True)
+    (given.docs / "results.md").write_text(made.text, encoding="utf-8")
+    for name, figure in {} if given.no_images else made.pictures.items():
+        print(write_png(figure, given.docs / "images" / f"{name}.png", width=WIDTH))
+    print(given.docs / "results.md")
+
+
+if __name__ == "__main__":
+    main()

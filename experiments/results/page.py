@@ -1,0 +1,223 @@
+"""The page: every number in it is computed from the kept records, and whatever has no record says so."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duel
+import figures
+import plotly.graph_objects as go
+import published_gains
+import rule_figures
+from claims import Claim, claims, paired, sam, share_of_gain
+from scipy import stats
+from studies import KEPT, STUDIES, kept
+
+from rst_tune.analysis import noise, published
+from rst_tune.analysis.noise import ConfigSummary
+from rst_tune.analysis.records import Search
+from rst_tune.report import words
+
+__all__ = ["Page", "build"]
+
+Rows = list[ConfigSummary]
+
+ALONE = (1.0, False)
+
+
+@dataclass
+class Page:
+    """The text, and the figures by file name."""
+
+    lines: list[str] = field(default_factory=list)
+    pictures: dict[str, go.Figure] = field(default_factory=dict)
+
+    def say(self, *paragraphs: str) -> None:
+        """Add paragraphs."""
+        for paragraph in paragraphs:
+            self.lines += [paragraph, ""]
+
+    def table(self, head: Sequence[str], body: Sequence[Sequence[str]]) -> None:
+        """Add a table; a cell's bar would end it."""
+        rows = [head, ["---"] * len(head), *body]
+        self.lines += ["| " + " | ".join(cell.replace("|", "¦") for cell in row) + " |" for row in rows] + [""]
+
+    def picture(self, name: str, title: str, figure: go.Figure, made: str) -> None:
+        """Add a figure with how it was made."""
+        self.pictures[name] = figure
+        self.say(f"![{title}](images/{name}.png)", f"*{title}. {made}*")
+
+    @property
+    def text(self) -> str:
+        """The whole page."""
+        return "\n".join(self.lines).rstrip() + "\n"
+
+
+def build(records: Path = KEPT) -> Page:
+    """Return the page of the records that are there."""
+    found = {name: kept(name, records) for name in STUDIES}
+    rows = {name: noise.summarise(search) for name, search in found.items() if search is not None}
+    page = Page()
+    _open(page)
+    _verdicts(page, claims(rows.get("paper"), rows.get("gamma_map"), rows.get("cifar10")))
+    sections: dict[str, tuple[str, Callable[[Page, Search, Rows], None]]] = {
+        "paper": ("1. The paper's study on noisy digits", _paper),
+        "gamma_map": ("2. The map of p and gamma_rst", _gamma_map),
+        "rules": ("3. Ascent rules", _rules),
+        "cifar10": ("4. CIFAR-10, a small ResNet", _cifar10),
+    }
+    for name, (title, write) in sections.items():
+        page.say(f"## {title}")
+        search = found[name]
+        if search is None:
+            page.say(f"This study has not been trained to its end yet: `{STUDIES[name].command}`.")
+        else:
+            write(page, search, rows[name])
+    page.say("## 5. The search itself")
+    duel.write(page, records)
+    page.say("## 6. Published against ours")
+    _published(page, found["paper"], rows.get("paper"))
+    return page
+
+
+def made(search: Search) -> str:
+    """Return how a study was made: the command, the commit, the seeds, the time."""
+    study = next(s for s in STUDIES.values() if s.experiment.split("/")[-1] == search.header["name"])
+    seeds = sorted({trial.seed for trial in search.trials})
+    wall = words.duration(search.updated - float(search.header["time"]))
+    busy = words.duration(sum(trial.seconds for trial in search.trials))
+    cores = int(search.header.get("devices", {}).get("CPU", 1))
+    return (
+        f"`{study.command}` · commit `{search.header['commit'][:7]}` · seeds {seeds[0]}–{seeds[-1]} · "
+        f"{len(search.trials)} trainings, {wall} on {cores} cores ({busy} of training)"
+    )
+
+
+def _open(page: Page) -> None:
+    page.say(
+        "# Results",
+        "Everything here was trained with `rst-tune` on two cores of a CPU. `make results` rebuilds this page and its "
+        "figures from the kept records (`experiments/results/records/`); `make results FRESH=1` trains everything "
+        "again, and can be interrupted and resumed. No number and no verdict on this page is typed by hand.",
+        "Errors are validation errors in percent, mean ± standard error over the seeds. The studies 1 to 4 are grids: "
+        "nothing is selected, so the validation error is not biased by a choice. *Extra propagation* Δη is the "
+        "expected number of extra forward-backward passes a step: 0 for SGD, 1 for SAM.",
+    )
+
+
+def _verdicts(page: Page, found: Sequence[Claim]) -> None:
+    page.say("## The paper's claims, judged")
+    if not found:
+        page.say("No study has been trained to its end yet.")
+        return
+    body = [
+        [c.claim, c.task, c.contrast, f"{c.effect:+.2f}" if c.unit == "points" else f"{c.effect:.2f}",
+         f"{c.low:+.2f} … {c.high:+.2f}" if c.unit == "points" else f"{c.low:.2f} … {c.high:.2f}", f"**{c.verdict}**"]
+        for c in found
+    ]  # fmt: skip
+    page.table(["the paper says", "task", "measured", "effect", "95 % interval", "verdict"], body)
+    page.say(
+        "Effects are in points of error, below 0 is less error (one row is a value of gamma_rst). A claim of a "
+        "difference is *reproduced* when the whole interval has the sign it claims, *not reproduced* when the whole "
+        "interval has the other sign, *not decidable here* when it holds 0. *As good as* is reproduced when the "
+        "interval stays below a tenth of SAM's gain over SGD. Two configurations are compared seed by seed."
+    )
+
+
+def _error(row: ConfigSummary) -> str:
+    return words.error(row.error_mean, row.error_sem)
+
+
+def _paper(page: Page, search: Search, rows: Rows) -> None:
+    how = made(search)
+    task = search.header["experiment"]["task"]
+    page.say(
+        f"All {len(rows)} schedules of the paper on scikit-learn's digits: {task['data']['train_size']:,} training "
+        f"images with {task['data']['label_noise']:.0%} wrong labels, {task['data']['validation']:.0f} validation "
+        f"images, a small CNN, {task['recipe']['epochs']} epochs."
+    )
+    page.picture(
+        "paper_groups", "Error of each group of schedules; the lines are SGD and SAM", figures.groups(rows), how
+    )
+    page.picture("paper_summary", "Error against extra propagation, all schedules", figures.summary(rows), how)
+    body = []
+    for name in figures.GROUPS:
+        members = [row for row in rows if figures.group_of(row) == name]
+        best = min(members, key=lambda row: row.error_mean)
+        mean = sum(row.error_mean for row in members) / len(members)
+        gain = share_of_gain(best.error_mean, rows)
+        body.append(
+            [name, str(len(members)), f"{mean:.2f}", _error(best), f"{best.extra_propagation:.0%}", f"{gain:.0%}"]
+        )
+    head = ["group", "schedules", "mean error", "best error", "at Δη", "share of SAM's gain"]
+    page.table(head, body)
+    slope = figures.time_slope(rows, figures.extra_time(search))
+    page.picture(
+        "paper_time",
+        f"Extra training time against extra propagation: one second pass a step costs {slope:.0%} of a plain step",
+        figures.times(search, rows),
+        how,
+    )
+
+
+def _gamma_map(page: Page, search: Search, rows: Rows) -> None:
+    title = "Mean error over p and gamma_rst = p · gamma_gnr; the best gamma of each p is framed"
+    page.picture("gamma_map", title, figures.gamma_map(rows), made(search))
+
+
+def _rules(page: Page, search: Search, rows: Rows) -> None:
+    title = "Ascent rules alone, with RST (gamma_gnr 1) and with G-RST (gamma_rst 1) at 50 % and 75 %"
+    page.picture("rules", title, rule_figures.figure(rows), made(search))
+    base = next(row for row in rows if row.extra_propagation == 0)
+    measured = rule_figures.run_seconds(search)
+    body = [["SGD", "", _error(base), "0 %", f"{measured[base.config_id]:.2f}", ""]]
+    alone = {rule_figures.rule_name(r): r for r in rows if r is not base and rule_figures.mix_of(r) == ALONE}
+    for row in sorted((r for r in rows if r is not base), key=rule_figures.rule_order):
+        name, scheme = rule_figures.rule_name(row), rule_figures.MIXES[rule_figures.mix_of(row)][0]
+        against = sam(rows) if row is alone[name] else alone[name]
+        gap = None if row is against else paired(row, against)
+        cost, seconds = f"{rule_figures.realized(search, row):.0%}", f"{measured[row.config_id]:.2f}"
+        body.append([name, scheme, _error(row), cost, seconds, words.difference(*gap) if gap else ""])
+    page.table(["rule", "scheme", "error", "extra pairs", "seconds a run", "difference, 95 %"], body)
+    page.say(
+        "The difference of a rule alone is to SAM; with RST and G-RST it is to the same rule alone. Extra pairs are "
+        "those spent, a forward pass alone counted as a third. Seconds are medians, two trainings at a time."
+    )
+
+
+def _cifar10(page: Page, search: Search, rows: Rows) -> None:
+    task = search.header["experiment"]["task"]
+    page.say(
+        f"Real CIFAR-10 images: {task['data']['train_size']:,} for training, {task['data']['validation']:,.0f} for "
+        f"validation, a ResNet-{task['model']['options']['blocks']}, {task['recipe']['epochs']} epochs: as much as two "
+        "cores train in half an hour, and far from the paper's 200 epochs on 50,000 images. Any `.npz` with `x_train`, "
+        "`y_train`, `x_test`, `y_test` at `data/cifar10.npz` will do; without the two settings, torchvision fetches it."
+    )
+    page.picture("cifar10", "CIFAR-10: mean, standard error and single seeds", figures.cifar10(rows), made(search))
+    body = []
+    for name, row in figures.cifar_rows(rows).items():
+        gap = paired(row, sam(rows))
+        against = words.difference(*gap) if gap and name != "SAM" else ""
+        body.append([name, f"{row.extra_propagation:.0%}", _error(row), against])
+    page.table(["configuration", "Δη", "error", "minus SAM, 95 %"], body)
+
+
+def _published(page: Page, search: Search | None, rows: Rows | None) -> None:
+    if search is None or rows is None:
+        page.say("This needs the first study.")
+        return
+    pairs = published_gains.gains(rows)
+    rank = stats.spearmanr([p.theirs for p in pairs], [p.ours for p in pairs])
+    page.say(
+        "The paper's errors are of other models on other data, so the errors themselves cannot be compared; what can "
+        "be is how much of SAM's gain over SGD each schedule keeps: 0 is SGD's error, 1 is SAM's. "
+        f"Over the {len(pairs)} published cells whose schedule was trained here, Spearman's correlation of the two "
+        f"shares is {rank.statistic:+.2f} (p = {rank.pvalue:.2g})."
+    )
+    title = "Share of SAM's gain, published (WRN-28-10, VGG-16-BN, ResNet-18, ViT; CIFAR) against ours (digits)"
+    page.picture("published", title, published_gains.figure(pairs), made(search))
+    counted = {table: sum(p.table == table for p in pairs) for table in published.TABLES}
+    listed = ", ".join(
+        f"`rst-tune paper {name} --against output/results/paper` ({n})" for name, n in counted.items() if n
+    )
+    page.say(f"The same cell by cell, errors and intervals: {listed}.")
