@@ -2,6 +2,7 @@
 
 import csv
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -77,8 +78,20 @@ def finish(found: "Search", experiment: "Experiment | None" = None, *, register:
         uri = experiment.tracking.uri if experiment is not None else None
         tracking.log_results(found.directory, paths, front.answer, uri)
         if found.done and (front.confirmed or register is not None):
-            tracking.log_models(found.directory, model_loader(found), register=register, uri=uri)
+            _log_models(found, register, uri)
     return front
+
+
+def _log_models(found: "Search", register: str | None, uri: str | None) -> None:
+    """Log the models of the confirmed front; a store that is away costs a warning, unless they were to be registered."""
+    from rst_tune import tracking
+
+    try:
+        tracking.log_models(found.directory, model_loader(found), register=register, uri=uri)
+    except RuntimeError as problem:
+        if register is not None:
+            raise
+        logging.getLogger(__name__).warning("%s", problem)
 
 
 def model_loader(found: "Search") -> Callable[[str], Any]:

@@ -58,7 +58,7 @@ class Dataset:
         """Return sizes and constants as plain values, for the record."""
         sizes = {"train": len(self.train), "validation": len(self.validation), "test": len(self.test)}
         measured = {"shape": list(self.shape), "mean": list(self.mean), "std": list(self.std)}
-        return {**sizes, "classes": self.classes, "noisy_labels": self.noisy_labels, **measured}
+        return {"sizes": sizes, "classes": self.classes, "noisy_labels": self.noisy_labels, **measured}
 
 
 def load_dataset(spec: DataSpec) -> Dataset:

@@ -218,6 +218,7 @@ def configuration(point: Mapping[str, Any], *, total_steps: int, rho: float) -> 
         "gamma_gnr": float(gamma_gnr),
         "gamma_rst": float(gamma_gnr * mean),
         "extra_propagation": expected_extra_propagation(schedule, total_steps, rule, options),
+        "total_steps": total_steps,
         "coordinates": dict(point),
     }
 
