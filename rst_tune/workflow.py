@@ -83,7 +83,7 @@ def finish(found: "Search", experiment: "Experiment | None" = None, *, register:
 
 
 def _log_models(found: "Search", register: str | None, uri: str | None) -> None:
-    """Log the models of the confirmed front; a store that is away costs a warning, unless they were to be registered."""
+    """Log the models of the confirmed front. A store that is away costs a warning, unless they are to be registered."""
     from rst_tune import tracking
 
     try:
