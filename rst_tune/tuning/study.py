@@ -125,7 +125,9 @@ class SearchStudy:
         the record knows and the study has lost is taken up again.
         """
         self._drop_queued()
-        for trial in self.study.get_trials(deepcopy=False):
+        trials = self.study.get_trials(deepcopy=False)
+        # One that was asked for twice, because a crash lost the first, failed the first time: the other one counts.
+        for trial in sorted(trials, key=lambda t: t.state is TrialState.FAIL):
             identity = str(trial.user_attrs.get("config_id", ""))
             known = identity in drawn and identity not in self._numbers
             if known:

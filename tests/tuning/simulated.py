@@ -19,7 +19,7 @@ STEPS = 10
 REFERENCE = (12.0, 1.1)
 
 
-class Killed(Exception):
+class Killed(Exception):  # noqa: N818  it is no error, the driver was killed
     """The driver was killed."""
 
 
@@ -108,7 +108,11 @@ def conductor_of(exp: Experiment, record: MemoryRecord, directory: Path | None =
     for event in record.events:
         replay.apply(event)
     return Conductor(
-        exp, record=record, replay=replay, study=SearchStudy(exp, directory), steps_per_epoch=STEPS  # type: ignore[arg-type]
+        exp,
+        record=record,
+        replay=replay,
+        study=SearchStudy(exp, directory),
+        steps_per_epoch=STEPS,  # type: ignore[arg-type]
     )
 
 
