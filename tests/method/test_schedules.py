@@ -59,7 +59,7 @@ def test_data_and_text_give_the_same_schedule_back(schedule):
 
 
 @given(any_schedule)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 def test_the_closed_form_is_the_limit(schedule):
     assert schedule.extra_propagation(4000) == pytest.approx(schedule.closed_form(), abs=4e-3)
 

@@ -92,7 +92,7 @@ def backward_itself(loss, **options):
         (lambda loss: backward_itself(loss), "changed the gradients"),
         (lambda loss: backward_itself(loss, retain_graph=True), "changed the gradients"),
         (lambda loss: loss.detach(), "requires no gradient"),
-        (lambda loss: float(loss), "one number in a tensor"),
+        (lambda loss: float(loss.detach()), "one number in a tensor"),
         (lambda loss: None, "returned None"),
         (lambda loss: loss.expand(3), "shape \\(3,\\)"),
     ],
