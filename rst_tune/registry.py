@@ -50,12 +50,12 @@ class Registry(Generic[T]):
         return decorate
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._entries:
+        if name not in self:
             raise unknown_name(self.kind, name, self._entries)
         return self._entries[name].value
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return isinstance(name, str) and name in self._entries
 
     def __iter__(self) -> Iterator[Entry[T]]:
         return iter(self._entries.values())

@@ -3,6 +3,8 @@
 import logging
 import os
 import secrets
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +49,8 @@ def connected(address: str | None, *, log: Path, cpus: int | None = None) -> Ite
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     loopback = {"num_cpus": cpus, "include_dashboard": False} if local else {}
     try:
-        ray.init(address="local" if local else address, **loopback, **quiet)
+        with _own_signals():
+            ray.init(address="local" if local else address, **loopback, **quiet)
     except (ConnectionError, TimeoutError, ValueError, RuntimeError) as error:
         where = "a local Ray cluster cannot be started" if local else f"no Ray cluster answers at {address}"
         raise InputError(f"{where}: {str(error).splitlines()[0]} Check it with `rst-tune doctor`") from error
@@ -55,6 +58,20 @@ def connected(address: str | None, *, log: Path, cpus: int | None = None) -> Ite
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep this process's own answer to Ctrl-C and SIGTERM: Ray puts one in its place that ends it on the spot."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    own = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in own.items():
+            signal.signal(number, handler)
 
 
 def _send_chatter_to(log: Path) -> None:

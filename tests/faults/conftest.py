@@ -14,6 +14,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if HERE in Path(item.path).parents:
             item.add_marker(pytest.mark.faults)
+            item.add_marker(pytest.mark.timeout(3600))  # a row starts many processes, on a machine that may be busy
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -51,3 +52,13 @@ def undisturbed(cluster, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
     run(write_experiment(folder), folder / "output", cluster.address)
     return folder / "output"
+
+
+@pytest.fixture
+def say(record_property):
+    """Write a line of the fault table; it is printed at the end of the session."""
+
+    def line(row: str, injections: int, lost: int = 0) -> None:
+        record_property("fault", f"{row:<62} {injections:>3} injected, {lost} lost")
+
+    return line

@@ -174,8 +174,3 @@ def gone(processes: list[psutil.Process], seconds: float = 30) -> list[psutil.Pr
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-
-
-def say(row: str, injections: int, lost: int) -> None:
-    """Print the line of the fault table."""
-    print(f"\nfaults | {row:<60} | {injections:>3} injected | {lost} lost")

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from agreement import assert_mlflow_agrees, assert_study_agrees
-from harness import assert_whole, driver, events, gone, run, say, starts, story, write_experiment
+from harness import assert_whole, driver, events, gone, run, starts, story, write_experiment
 
 
 def wait_for_growth(search, lines: int, extra: float) -> None:
@@ -19,7 +19,7 @@ def wait_for_growth(search, lines: int, extra: float) -> None:
     time.sleep(extra)
 
 
-def test_a_killed_driver_continues_and_does_nothing_twice(cluster, undisturbed, tmp_path, long):
+def test_a_killed_driver_continues_and_does_nothing_twice(cluster, undisturbed, tmp_path, long, say):
     times, chance = (20 if long else 3), random.Random(20)
     path, injected, round_ = write_experiment(tmp_path), 0, 0
     tracked = "tracking.enabled=true"
@@ -38,10 +38,10 @@ def test_a_killed_driver_continues_and_does_nothing_twice(cluster, undisturbed, 
         assert story(output) == story(undisturbed)
         assert_study_agrees(output)
         assert_mlflow_agrees(output)
-    say("the driver, kill -9 at random moments", injected, 0)
+    say("the driver, kill -9 at random moments", injected)
 
 
-def test_a_search_that_is_stopped_and_resumed_ends_with_the_same_record(cluster, undisturbed, tmp_path, long):
+def test_a_search_that_is_stopped_and_resumed_ends_with_the_same_record(cluster, undisturbed, tmp_path, long, say):
     times, chance, output = (5 if long else 2), random.Random(5), tmp_path / "output"
     path = write_experiment(tmp_path)
     for number in range(times):
@@ -53,11 +53,11 @@ def test_a_search_that_is_stopped_and_resumed_ends_with_the_same_record(cluster,
             assert "Traceback" not in search.text
     run(path, output, cluster.address)
     assert story(output) == story(undisturbed)
-    say("Ctrl-C and SIGTERM, stopped and resumed", times, 0)
+    say("Ctrl-C and SIGTERM, stopped and resumed", times)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT], ids=["ctrl-c"])
-def test_ctrl_c_ends_a_local_cluster_with_all_its_processes(undisturbed, tmp_path, number):
+def test_ctrl_c_ends_a_local_cluster_with_all_its_processes(undisturbed, tmp_path, number, say):
     output, path = tmp_path / "output", write_experiment(tmp_path)
     with driver(path, output, None) as search:
         search.until(lambda: starts(output), "a running trial")
@@ -69,7 +69,7 @@ def test_ctrl_c_ends_a_local_cluster_with_all_its_processes(undisturbed, tmp_pat
         assert "Resume with: rst-tune run" in search.text
     run(path, output, None)
     assert story(output) == story(undisturbed)
-    say("Ctrl-C in a terminal, local cluster", 1, 0)
+    say("Ctrl-C in a terminal, local cluster", 1)
 
 
 def test_two_drivers_do_not_write_to_one_search(cluster, tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from agreement import assert_study_agrees
-from harness import EXPERIMENT, assert_whole, checkpointed, driver, run, say, starts, story, write_experiment
+from harness import EXPERIMENT, assert_whole, checkpointed, driver, run, starts, story, write_experiment
 
 from rst_tune.analysis.records import RECORD_NAME, load
 from rst_tune.tuning.study import JOURNAL_NAME
@@ -42,7 +42,7 @@ def assert_one_message(search) -> None:
     assert "resume with: rst-tune run" in text
 
 
-def test_a_full_disk_stops_the_search_and_it_resumes_when_there_is_room(cluster, small_disk, tmp_path):
+def test_a_full_disk_stops_the_search_and_it_resumes_when_there_is_room(cluster, small_disk, tmp_path, say):
     task = {**EXPERIMENT["task"], "model": {"name": "fault_models:weighty"}}
     path = write_experiment(tmp_path, task=task, budget={"trials": 3}, confirm={"enabled": False})
     fails_with_one_message(path, small_disk, cluster.address)
@@ -54,7 +54,7 @@ def test_a_full_disk_stops_the_search_and_it_resumes_when_there_is_room(cluster,
     run(path, small_disk, cluster.address)
     assert_whole(small_disk)
     assert {trial.status for trial in load(small_disk).trials} <= {"complete", "stopped"}
-    say("the disk is full", 1, 0)
+    say("the disk is full", 1)
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def read_only(folder: Path):
         command(*(("chattr", "-R", "-i") if os.geteuid() == 0 else ("chmod", "-R", "u+w")), folder)
 
 
-def test_a_directory_that_becomes_read_only_stops_the_search(cluster, undisturbed, tmp_path):
+def test_a_directory_that_becomes_read_only_stops_the_search(cluster, undisturbed, tmp_path, say):
     output, path = tmp_path / "output", write_experiment(tmp_path)
     with driver(path, output, cluster.address) as search:
         search.until(lambda: checkpointed(output), "a checkpoint")
@@ -81,10 +81,10 @@ def test_a_directory_that_becomes_read_only_stops_the_search(cluster, undisturbe
     assert_one_message(search)
     run(path, output, cluster.address)
     assert story(output) == story(undisturbed)
-    say("the output directory becomes read-only", 1, 0)
+    say("the output directory becomes read-only", 1)
 
 
-def test_damaged_files_are_named_and_set_aside(cluster, undisturbed, tmp_path):
+def test_damaged_files_are_named_and_set_aside(cluster, undisturbed, tmp_path, say):
     output, path = tmp_path / "output", write_experiment(tmp_path)
     with driver(path, output, cluster.address) as search:
         search.until(lambda: len(starts(output)) > 2 and checkpointed(output), "a checkpoint of a later trial")
@@ -105,7 +105,7 @@ def test_damaged_files_are_named_and_set_aside(cluster, undisturbed, tmp_path):
     assert_whole(output)
     assert story(output) == story(undisturbed)
     assert_study_agrees(output)
-    say("a damaged checkpoint, a truncated record line and study", 3, 0)
+    say("a damaged checkpoint, a truncated record line and study", 3)
 
 
 def search_text(output: Path) -> str:

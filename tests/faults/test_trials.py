@@ -5,7 +5,7 @@ import json
 import pytest
 from agreement import states
 from fault_models import MOODS
-from harness import EXPERIMENT, assert_whole, run, say, write_experiment
+from harness import EXPERIMENT, assert_whole, run, write_experiment
 
 from rst_tune.analysis.records import load
 
@@ -34,7 +34,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("mood", EXPECTED)
-def test_a_bad_trial_is_recorded_with_its_reason_and_the_search_goes_on(moody, mood):
+def test_a_bad_trial_is_recorded_with_its_reason_and_the_search_goes_on(moody, mood, say):
     status, reason, told = EXPECTED[mood]
     number = next(n for n, m in MOODS.items() if m == mood)
     trial = load(moody).trials[number]
@@ -44,7 +44,7 @@ def test_a_bad_trial_is_recorded_with_its_reason_and_the_search_goes_on(moody, m
     front = json.loads((moody / "front.json").read_text())
     assert front
     assert trial.key not in {row["run_id"] for row in front}
-    say({"hang": "a trial that hangs", "nan": "a loss that is NaN"}.get(mood, "out of memory on a device"), 1, 0)
+    say({"hang": "a trial that hangs", "nan": "a loss that is NaN"}.get(mood, "out of memory on a device"), 1)
 
 
 def test_the_others_are_whole(moody):

@@ -1,0 +1,57 @@
+"""`rst-tune doctor` on a real cluster of two nodes: all well, and each thing that can be wrong."""
+
+import json
+
+import pytest
+from harness import write_experiment
+
+from rst_tune.report import tables
+from rst_tune.tuning import doctor
+from rst_tune.tuning.experiment import load_experiment
+
+
+@pytest.fixture
+def two_nodes(cluster):
+    node = cluster.add_node(num_cpus=1, num_gpus=1, node_ip_address="127.0.0.4")
+    yield cluster.address
+    cluster.remove_node(node)
+
+
+def wrong(checks) -> dict[tuple[str, str], str]:
+    return {(check.name, check.where): check.remedy for check in checks if not check.ok}
+
+
+def test_every_node_is_asked_and_nothing_is_left_behind(two_nodes, tmp_path):
+    experiment = load_experiment(str(write_experiment(tmp_path)))
+    checks = doctor.examine(experiment, address=two_nodes, output=tmp_path / "new" / "output")
+    assert wrong(checks) == {}
+    places = {check.where for check in checks} - {doctor.DRIVER, "cluster"}
+    assert len(places) == 2
+    for where in places:
+        names = [check.name for check in checks if check.where == where]
+        assert names == ["versions", "devices", "storage", "tracking", "data", "clock"]
+    assert not (tmp_path / "new").exists()
+    json.dumps([check.to_dict() for check in checks])
+    assert tables.checks_table([check.to_dict() for check in checks]).row_count == len(checks)
+
+
+def test_what_is_wrong_is_said_with_what_to_do(two_nodes, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9")  # nobody listens there
+    monkeypatch.setattr(doctor, "SKEW_SECONDS", 0.0)
+    monkeypatch.setattr(doctor, "_versions", lambda: {"python": "2.7", "torch": "1", "ray": "1", "rst_tune": "0"})
+    settings = ["tracking.enabled=true", "resources.gpu=2", "task.data={name: npz, root: /nowhere.npz}"]
+    experiment = load_experiment(str(write_experiment(tmp_path)), settings)
+    found = doctor.examine(experiment, address=two_nodes, output=tmp_path / "output")
+    failed = wrong(found)
+    assert {name for name, where in failed if where == doctor.DRIVER} == {"data", "tracking"}
+    assert ("room", "cluster") in failed
+    assert {name for name, where in failed if where.count(" ") == 2} == {"versions", "devices", "tracking", "clock"}
+    assert all(failed.values()), "every failed check says what to do"
+    assert "secret" not in str(found)
+
+
+def test_an_output_that_cannot_be_made_is_said(tmp_path):
+    experiment = load_experiment(str(write_experiment(tmp_path)))
+    (tmp_path / "file").write_text("")
+    checks = doctor.examine(experiment, output=tmp_path / "file" / "output")
+    assert [name for name, _ in wrong(checks)] == ["storage"]
