@@ -1,6 +1,7 @@
 """Experiment and space files from hostile hands: never a traceback, always a message and exit 2."""
 
 import copy
+import re
 import string
 
 import pytest
@@ -108,6 +109,31 @@ def test_any_bytes(kind, tmp_path, content):
 @quick
 def test_any_setting(setting):
     accepts_or_explains(load_experiment, "digits", [setting])
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "task.recipe.base=[]",
+        "task.recipe={base: {}}",
+        "task.data.name=[]",
+        "task.model.name={}",
+        "space={base: grst, rules: [[]]}",
+        "space={base: grst, families: [{}]}",
+        "space={base: grst, extra_propagation: {low: .nan, high: .inf}}",
+        "budget.pairs=.nan",
+        "resources.gpu=.inf",
+        "task.data.validation=.inf",
+        "task.recipe.lr=.inf",
+        "task.recipe.epochs=1e400",
+        "resources.time_limit_minutes=.nan",
+        "name=../../etc",
+        "seed=-1",
+    ],
+)
+def test_a_wrong_value_is_named(setting):
+    with pytest.raises(InputError, match=re.escape(setting.split("=")[0].split(".")[-1])):
+        load_experiment("digits", [setting])
 
 
 def alias_bomb() -> str:

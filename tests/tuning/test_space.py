@@ -1,0 +1,182 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from optuna.samplers import RandomSampler
+from optuna.study import create_study
+
+from rst_tune.analysis.records import config_id
+from rst_tune.errors import InputError
+from rst_tune.method import schedules
+from rst_tune.method.ascent import RULES
+from rst_tune.tuning import files
+from rst_tune.tuning.experiment import load_space
+from rst_tune.tuning.priors import SAM, SGD, prior_points
+from rst_tune.tuning.space import Space, configuration, picture
+
+TENTHS = [i / 10 for i in range(1, 10)]
+PAPER = {
+    "paper_constant": [("constant", {"p": p}) for p in TENTHS],
+    "paper_piecewise1": [("piecewise", {"a": 0.0, "b": b}) for b in TENTHS],
+    "paper_piecewise2": [("piecewise", {"a": 1.0, "b": b}) for b in TENTHS],
+    "paper_piecewise3": [("piecewise", {"a": a, "b": 0.5}) for a in TENTHS],
+    "paper_linear1": [("linear_group1", {"m": m}) for m in TENTHS],
+    "paper_linear2": [("linear_group2", {"b": b}) for b in TENTHS],
+    "paper_trigonometric": [(name, {}) for name in ("cos1", "cos2", "sin1", "sin2")],
+}
+
+
+def space_of(**fields) -> Space:
+    return files.validate(Space, {"families": ["constant"], **fields}, "here")
+
+
+@pytest.mark.parametrize("name", files.shipped("search_spaces"))
+def test_every_shipped_space_draws_what_can_be_trained(name: str):
+    space = load_space(name)
+    assert isinstance(space, Space)
+    assert space.description
+    points = prior_points(space)
+    if space.families:
+        study = create_study(sampler=RandomSampler(seed=0))
+        points += [space.draw(study.ask()) for _ in range(20)]
+    for point in points:
+        config = configuration(point, total_steps=50, rho=0.1)
+        assert 0 <= config["extra_propagation"] <= 1
+        assert schedules.from_dict(config["schedule"]).to_dict() == config["schedule"]
+        assert config["gamma_rst"] == pytest.approx(
+            config["gamma_gnr"] * schedules.from_dict(config["schedule"]).extra_propagation(50)
+        )
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_grids_are_exactly_its_groups_between_sgd_and_sam(name: str):
+    space = load_space(name)
+    assert isinstance(space, Space)
+    drawn = [(p["schedule"]["family"], {k: v for k, v in p["schedule"].items() if k != "family"}) for p in space.grid()]
+    assert drawn == PAPER[name]
+    assert all(p["gamma_gnr"] == 1.0 and p["rule"] == "sam" for p in space.grid())
+    assert prior_points(space) == [SGD, SAM]
+
+
+def test_the_gamma_map_is_the_appendixs():
+    grid = list(load_space("gamma_p").grid())
+    assert sorted({p["c"] for p in grid}) == [0.1, 0.3, 0.5, 0.7, 0.9]
+    assert (min(p["gamma_rst"] for p in grid), max(p["gamma_rst"] for p in grid)) == (0.5, 1.5)
+
+
+def test_the_spaces_cover_all_families_and_all_rules():
+    assert (
+        set(load_space("schedules").families)
+        == set(schedules.MEAN_FAMILIES.names())
+        == set(load_space("grst").families)
+    )
+    assert set(load_space("rules").rules) == set(RULES.names())
+
+
+@given(
+    family=st.sampled_from(schedules.MEAN_FAMILIES.names()),
+    c=st.floats(0.05, 1.0),
+    shape=st.floats(0, 1),
+    steps=st.integers(20, 400),
+)
+@settings(max_examples=60, deadline=None)
+def test_in_cost_coordinates_the_mean_is_c_and_gamma_follows(family, c, shape, steps):
+    point = {"family": family, "c": c, "shape": shape, "gamma_rst": 0.9, "rule": "sam"}
+    config = configuration(point, total_steps=steps, rho=0.1)
+    assert config["extra_propagation"] == pytest.approx(c, abs=1e-12)
+    assert config["gamma_gnr"] * c == pytest.approx(0.9)
+
+
+def test_a_rule_that_skips_passes_costs_less_than_p():
+    point = {"family": "constant", "c": 0.5, "gamma_rst": 1.0, "rule": "looksam", "rule_options": {"k": 5}}
+    assert configuration(point, total_steps=50, rho=0.1)["extra_propagation"] == pytest.approx(0.1)
+
+
+def test_parameters_exist_only_when_their_family_is_drawn():
+    space = space_of(families=["constant", "step-up"], gamma_rst={"low": 0.5, "high": 1.5})
+    study = create_study(sampler=RandomSampler(seed=1))
+    trials = [study.ask() for _ in range(30)]
+    for trial, point in [(trial, space.draw(trial)) for trial in trials]:
+        assert ("shape" in trial.params) == ("shape" in point) == (point["family"] == "step-up")
+
+
+NATIVE = {"piecewise": {"a": [0.0, 1.0], "b": {"low": 0.1, "high": 0.9}}, "cos1": {}}
+RHO = {"low": 0.05, "high": 0.4, "log": True}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"families": ["constant", "ramp-up"], "gamma_rst": [0.5, 1.0, 1.5]},
+        {"families": ["constant", "ramp-up"], "rho": RHO, "rules": ["sam", "asam"]},
+        {"families": NATIVE, "coordinates": "native", "gamma_gnr": {"low": 1, "high": 3}, "rho": RHO},
+    ],
+)
+def test_a_drawn_point_gives_back_its_parameters(fields):
+    space = space_of(**fields)
+    study = create_study(sampler=RandomSampler(seed=3))
+    for _ in range(20):
+        trial = study.ask()
+        point = space.draw(trial)
+        again = space.parameters(point)
+        assert again is not None
+        assert trial.params.items() <= again.items()
+        study.enqueue_trial(again)
+        assert config_id(space.draw(study.ask())) == config_id(point)
+
+
+@pytest.mark.parametrize(
+    "change", [{"c": 0.01}, {"rule": "asam"}, {"family": "step-up"}, {"rho": 0.1}, {"gamma_rst": 9}]
+)
+def test_a_point_outside_the_space_has_no_parameters(change):
+    point = {"family": "constant", "c": 0.5, "gamma_rst": 1.0, "rule": "sam"}
+    space = space_of(gamma_rst={"low": 0.5, "high": 1.5})
+    assert space.parameters(point) is not None
+    assert space.parameters(point | change) is None
+
+
+def test_priors_are_what_the_paper_recommends_and_can_be_switched_off():
+    space = load_space("grst")
+    fields = [{k: p[k] for k in ("family", "c", "gamma_rst")} for p in prior_points(space)[2:]]
+    assert {"family": "constant", "c": 0.8, "gamma_rst": 0.8} in fields
+    assert {"family": "constant", "c": 0.5, "gamma_rst": 1.0} in fields  # G-RST: gamma_gnr 2
+    assert {f["family"] for f in fields} == {"constant", "step-up", "ramp-up"}
+    assert prior_points(space.model_copy(update={"priors": False})) == [SGD, SAM]
+    assert prior_points(space.model_copy(update={"priors": False, "ends": False})) == []
+
+
+def test_the_users_own_points_come_after_the_ends():
+    point = {"family": "constant", "c": 0.33, "gamma_rst": 1.2}
+    space = space_of(points=[point], gamma_rst=[1.0], priors=False)
+    assert prior_points(space) == [SGD, SAM, {**point, "rule": "sam"}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"families": ["constnat"]}, "families: .*'constnat'.*did you mean 'constant'"),
+        ({"families": []}, "families: .*at least one"),
+        ({"gamma_rst": 1, "gamma_gnr": 1}, "gamma_rst: .*not both"),
+        ({"gamma_rst": 1, "extra_propagation": {"low": 0, "high": 1}}, "extra_propagation: .*above 0"),
+        ({"extra_propagation": [0.5, 1.5]}, r"extra_propagation: .*\[0, 1\].*1.5"),
+        ({"gamma_rst": {"low": 2, "high": 1}}, "gamma_rst.*low < high.*low=2"),
+        ({"rho": {"low": 0, "high": 1, "log": True}}, "rho.*logarithmic.*low=0"),
+        ({"gamma_rst": {"low": 1, "hihg": 2, "high": 2}}, "gamma_rst.range.hihg: .*did you mean 'high'"),
+        ({"rules": ["sma"]}, "rules: .*'sma'.*did you mean 'sam'"),
+        ({"rule_options": {"looksam": {"kk": 2}}}, "rules: .*'kk'.*did you mean 'k'"),
+        ({"coordinates": "native"}, "families: .*native.*maps"),
+        ({"coordinates": "native", "families": {"piecewise": {"a": 0.0}}}, "families.piecewise: .*no b"),
+        ({"coordinates": "native", "families": {"constant": {"p": [0.1, 1.2]}}}, "families.constant: .*1.2"),
+        ({"points": [{"c": 0.5}]}, "points: .*family"),
+        ({"famillies": 1}, "famillies: .*did you mean 'families'"),
+    ],
+)
+def test_a_wrong_space_is_told_its_field_value_and_remedy(fields, says):
+    with pytest.raises(InputError, match=f"^here: {says}"):
+        space_of(**fields)
+
+
+def test_the_picture_is_p_and_the_coins_of_that_seed():
+    point = {"family": "step-up", "c": 0.5, "shape": 1.0, "gamma_rst": 1.0, "rule": "sam"}
+    drawn = picture(point, total_steps=100, seed=3)
+    assert drawn["curve"] == drawn["coins"]  # a step from 0 to 1 leaves nothing to chance
+    assert sum(drawn["curve"]) == pytest.approx(len(drawn["curve"]) / 2, abs=1)
