@@ -37,7 +37,7 @@ class DataSpec(Frozen):
     name: str = "digits"
     root: str | None = None
     """The folder of a torchvision set or image folder, or the .npz file."""
-    validation: Annotated[float, Field(gt=0)] = 0.2
+    validation: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.2
     """Held out of the training set, stratified: a share below 1, or a number of images."""
     split_seed: Annotated[int, Field(ge=0)] = 0
     label_noise: Share = 0.0

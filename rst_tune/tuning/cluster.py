@@ -71,7 +71,8 @@ def _own_signals() -> Iterator[None]:
         yield
     finally:
         for number, handler in own.items():
-            signal.signal(number, handler)
+            if handler is not None:
+                signal.signal(number, handler)
 
 
 def _send_chatter_to(log: Path) -> None:

@@ -94,7 +94,7 @@ class Resources(_Part):
     """What one trial gets. `workers` above 1 trains data-parallel; `concurrent` bounds the trials at a time."""
 
     cpu: Positive = 1.0
-    gpu: Annotated[float, Field(ge=0)] = 0.0
+    gpu: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     workers: Count = 1
     concurrent: Count | None = None
     retries: Annotated[int, Field(ge=0)] = 2
