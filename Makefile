@@ -27,6 +27,9 @@ report: $(STAMP)  ## the offline page of the latest search
 bench: $(STAMP)  ## every measured claim, one after another
 	@for bench in experiments/benchmarks/*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
+results: $(STAMP)  ## docs/results.md from the kept records; FRESH=1 trains them again (hours, resumable)
+	$(BIN)/python experiments/results/make.py $(if $(FRESH),--fresh)
+
 faults: $(STAMP)  ## the long form of the fault table: kills real processes for some minutes
 	$(BIN)/python -m pytest tests/faults -m faults --long -q
 

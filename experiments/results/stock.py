@@ -5,6 +5,8 @@ Optuna with the error it had: that is what these parts do when they are plugged 
 """
 
 import json
+import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from rst_tune.training.loop import Run
 from rst_tune.training.task import Method, Task
 from rst_tune.tuning.cluster import connected
 from rst_tune.tuning.experiment import load_space
-from rst_tune.tuning.space import configuration
+from rst_tune.tuning.space import Space, configuration
 
 __all__ = ["RESULT_NAME", "search"]
 
@@ -33,14 +35,14 @@ def search(directory: Path, *, budget: float, seed: int, epochs: int | None = No
 
 def _tuner(directory: Path, budget: float, seed: int, epochs: int) -> Any:
     from optuna.samplers import TPESampler
-    from ray import tune
+    from ray import cloudpickle, tune
     from ray.tune.schedulers import ASHAScheduler
     from ray.tune.search.optuna import OptunaSearch
 
-    space = load_space("native")
-    # The drawn point travels as a constant of the trial: the flat parameters alone do not say it.
+    # The workers need not find this file: it travels with the function.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
     algorithm = OptunaSearch(
-        space=lambda trial: {"point": space.draw(trial)},  # type: ignore[union-attr]
+        space=_draw,
         metric=["error", "cost"],
         mode=["min", "min"],
         sampler=TPESampler(seed=seed),
@@ -51,9 +53,27 @@ def _tuner(directory: Path, budget: float, seed: int, epochs: int) -> Any:
         num_samples=-1,
         max_concurrent_trials=CONCURRENT,
     )
-    run = tune.RunConfig(name="stock", storage_path=str(directory.resolve()), stop=_stopper(budget), verbose=0)
+    run = tune.RunConfig(
+        name="stock",
+        storage_path=str(directory.resolve()),
+        stop=_stopper(budget),
+        verbose=0,
+        failure_config=tune.FailureConfig(fail_fast=True),
+    )
     trained = tune.with_parameters(tune.with_resources(_train, {"cpu": 1}), seed=seed, epochs=epochs)
     return tune.Tuner(trained, tune_config=chosen, run_config=run)
+
+
+def _draw(trial: Any) -> dict[str, Any]:
+    """Return the drawn point as a constant of the trial: the flat parameters alone do not say it."""
+    return {"point": _space().draw(trial)}
+
+
+@cache
+def _space() -> Space:
+    space = load_space("native")
+    assert isinstance(space, Space)
+    return space
 
 
 def _train(config: dict[str, Any], seed: int, epochs: int) -> None:
