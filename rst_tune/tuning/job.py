@@ -89,8 +89,7 @@ class Job:
 
     def out_of_time(self) -> dict[str, Any]:
         """Return the result of a trial that exceeded its time limit."""
-        stack = self.hang_file.read_text(errors="replace").strip().splitlines()
-        where = stack[-1].strip() if stack else "unknown place"
+        where = _innermost_frame(self.hang_file.read_text(errors="replace"))
         return self._failed(f"no end within the time limit of {self.shop.time_limit:g} s; it was at: {where}")
 
     # --- training ---------------------------------------------------------------------------------------------
@@ -200,3 +199,9 @@ def _write(run: Run, path: Path) -> None:
         if not isinstance(cause, OSError):
             raise
         raise StorageError(f"{path} cannot be written: {cause.strerror or cause}") from error
+
+
+def _innermost_frame(dump: str) -> str:
+    """Return where the main thread was: the first frame after the last heading of a dump of all threads."""
+    frames = dump.rpartition("(most recent call first):\n")[2].strip().splitlines()
+    return frames[0].strip() if frames else "unknown place"

@@ -26,7 +26,6 @@ def environment():
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # on a busy machine a nice worker starves, and every row takes minutes
-        "COLUMNS": "200",
     }
     with pytest.MonkeyPatch.context() as patch:
         for name, value in changes.items():

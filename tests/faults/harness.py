@@ -18,7 +18,7 @@ from rst_tune.training import metrics
 
 HERE = Path(__file__).parent
 COMMAND = [sys.executable, "-c", "from rst_tune.cli import main; main()", "run"]
-PATIENCE = 300.0
+PATIENCE = 900.0
 EXPERIMENT = {
     "name": "fault",
     "task": {
@@ -55,7 +55,7 @@ class Driver:
         self._text = (experiment.parent / "driver.txt").open("w+")
         self.process = subprocess.Popen(
             [*COMMAND, *words], stdout=self._text, stderr=subprocess.STDOUT, cwd=experiment.parent,
-            start_new_session=True,
+            start_new_session=True, env={**os.environ, "COLUMNS": "200"},
         )  # fmt: skip
 
     def signal(self, number: int) -> None:
