@@ -33,14 +33,24 @@ def environment():
         yield
 
 
-@pytest.fixture(scope="session")
-def cluster(environment):
-    """A cluster of one node; a test may add another one, at an address of its own."""
+def _start_cluster(attempts: int = 3):
+    """Start a head node. Ray gives its processes 30 s, which a busy machine may not keep: then once more."""
     import ray
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 1, "num_gpus": 1, "node_ip_address": ray.util.get_node_ip_address()}
-    started = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        return Cluster(initialize_head=True, head_node_args=head)
+    except Exception:
+        if attempts == 1:
+            raise
+        return _start_cluster(attempts - 1)
+
+
+@pytest.fixture(scope="session")
+def cluster(environment):
+    """A cluster of one node; a test may add another one, at an address of its own."""
+    started = _start_cluster()
     yield started
     started.shutdown()
 
