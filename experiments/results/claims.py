@@ -14,7 +14,7 @@ from scipy import stats
 from rst_tune.analysis import labels, questions
 from rst_tune.analysis.noise import ConfigSummary
 
-__all__ = ["Claim", "claims", "find", "paired", "share_of_gain"]
+__all__ = ["Claim", "claims", "find", "late_and_early", "paired", "share_of_gain"]
 
 Rows = Sequence[ConfigSummary]
 Fit = tuple[float, float, float]
@@ -161,14 +161,20 @@ def ends(rows: Rows) -> Claim | None:
     return _claim("SAM late is better than SAM early", "digits", contrast, _answered(answer), _more)
 
 
-def late_or_early(rows: Rows, task: str) -> Claim | None:
-    """Piecewise groups 1 and 2 at equal cost, seed by seed, averaged over the costs."""
+def late_and_early(rows: Rows) -> list[tuple[ConfigSummary, ConfigSummary]]:
+    """Return the pairs of piecewise schedules of equal cost: SGD then SAM, and SAM then SGD."""
     pairs = []
     for tenths in range(1, 10):
         late = find(rows, family="piecewise", a=0.0, b=round(1 - tenths / 10, 1))
         early = find(rows, family="piecewise", a=1.0, b=tenths / 10)
         if late is not None and early is not None:
-            pairs.append((by_seed(late), by_seed(early)))
+            pairs.append((late, early))
+    return pairs
+
+
+def late_or_early(rows: Rows, task: str) -> Claim | None:
+    """Piecewise groups 1 and 2 at equal cost, seed by seed, averaged over the costs."""
+    pairs = [(by_seed(late), by_seed(early)) for late, early in late_and_early(rows)]
     seeds = sorted(set.intersection(*(set(part) for pair in pairs for part in pair))) if pairs else []
     gaps = [fmean(late[seed] - early[seed] for late, early in pairs) for seed in seeds]
     costs = "half the cost" if len(pairs) == 1 else f"{len(pairs)} equal costs"

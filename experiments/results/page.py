@@ -9,7 +9,7 @@ import figures
 import plotly.graph_objects as go
 import published_gains
 import rule_figures
-from claims import Claim, claims, paired, sam, share_of_gain
+from claims import Claim, claims, late_and_early, paired, sam, share_of_gain
 from scipy import stats
 from studies import KEPT, STUDIES, kept
 
@@ -128,6 +128,12 @@ def _error(row: ConfigSummary) -> str:
     return words.error(row.error_mean, row.error_sem)
 
 
+def _gap(left: ConfigSummary, right: ConfigSummary) -> str:
+    """Return left minus right with its interval; nothing where they are the same."""
+    gap = None if left is right else paired(left, right)
+    return words.difference(*gap) if gap else ""
+
+
 def _paper(page: Page, search: Search, rows: Rows) -> None:
     how = made(search)
     task = search.header["experiment"]["task"]
@@ -151,6 +157,12 @@ def _paper(page: Page, search: Search, rows: Rows) -> None:
         )
     head = ["group", "schedules", "mean error", "best error", "at Δη", "share of SAM's gain"]
     page.table(head, body)
+    page.say("SAM late against SAM early, cost by cost (SGD then SAM, SAM then SGD, their difference seed by seed):")
+    body = [
+        [f"{late.extra_propagation:.0%}", _error(late), _error(early), _gap(late, early)]
+        for late, early in late_and_early(rows)
+    ]
+    page.table(["Δη", "SAM late", "SAM early", "late minus early, 95 %"], body)
     slope = figures.time_slope(rows, figures.extra_time(search))
     page.picture(
         "paper_time",
@@ -175,9 +187,8 @@ def _rules(page: Page, search: Search, rows: Rows) -> None:
     for row in sorted((r for r in rows if r is not base), key=rule_figures.rule_order):
         name, scheme = rule_figures.rule_name(row), rule_figures.MIXES[rule_figures.mix_of(row)][0]
         against = sam(rows) if row is alone[name] else alone[name]
-        gap = None if row is against else paired(row, against)
         cost, seconds = f"{rule_figures.realized(search, row):.0%}", f"{measured[row.config_id]:.2f}"
-        body.append([name, scheme, _error(row), cost, seconds, words.difference(*gap) if gap else ""])
+        body.append([name, scheme, _error(row), cost, seconds, _gap(row, against)])
     page.table(["rule", "scheme", "error", "extra pairs", "seconds a run", "difference, 95 %"], body)
     page.say(
         "The difference of a rule alone is to SAM; with RST and G-RST it is to the same rule alone. Extra pairs are "
@@ -196,9 +207,7 @@ def _cifar10(page: Page, search: Search, rows: Rows) -> None:
     page.picture("cifar10", "CIFAR-10: mean, standard error and single seeds", figures.cifar10(rows), made(search))
     body = []
     for name, row in figures.cifar_rows(rows).items():
-        gap = paired(row, sam(rows))
-        against = words.difference(*gap) if gap and name != "SAM" else ""
-        body.append([name, f"{row.extra_propagation:.0%}", _error(row), against])
+        body.append([name, f"{row.extra_propagation:.0%}", _error(row), _gap(row, sam(rows))])
     page.table(["configuration", "Δη", "error", "minus SAM, 95 %"], body)
 
 
