@@ -8,6 +8,9 @@ The sampler is made anew for every draw, seeded by (seed, number of the draw): a
 undisturbed one would have drawn, without any random state to save.
 """
 
+import json
+import os
+import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,7 +56,36 @@ def _storage(url: str | None, directory: Path | None) -> BaseStorage:
         return RDBStorage(url, heartbeat_interval=None)
     if directory is None:
         return InMemoryStorage()
-    return JournalStorage(JournalFileBackend(str(directory / JOURNAL_NAME)))
+    journal = directory / JOURNAL_NAME
+    _mend(journal)
+    return JournalStorage(JournalFileBackend(str(journal)))
+
+
+def _mend(journal: Path) -> None:
+    """Make a journal readable after a crash: Optuna refuses one with a broken line.
+
+    A last line that was cut short is cut off. With any other damage the whole file is set aside: the record has all
+    that is needed to tell the study again.
+    """
+    if not journal.exists():
+        return
+    lines = journal.read_bytes().splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
+        warnings.warn(f"{journal}: a broken last line was cut off", stacklevel=2)
+        os.truncate(journal, sum(map(len, lines[:-1])))
+        lines = lines[:-1]
+    if not all(map(_is_json, lines)):
+        aside = journal.with_suffix(f".damaged-{int(time.time())}")
+        warnings.warn(f"{journal} is damaged: it was set aside as {aside.name} and is told again", stacklevel=2)
+        journal.rename(aside)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 class SearchStudy:
