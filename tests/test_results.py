@@ -60,7 +60,7 @@ def test_a_small_study_from_training_to_verdict(module, tmp_path):
     assert [t.error for t in search.trials] == [t.error for t in trained.trials]
     rows = noise.summarise(search)
     assert [row.seeds for row in rows] == [2] * 8
-    judged = {(claim.claim, claim.contrast) for claim in claims.claims(rows, None, None)}
+    judged = {(claim.claim, claim.contrast) for claim in claims.claims({"paper": rows})}
     assert ("SAM late is better than SAM early", "SGD then SAM minus SAM then SGD, at 2 equal costs") in judged
     kept = (tmp_path / "records" / "paper.jsonl.gz").stat().st_size
     assert kept < (tmp_path / "work" / "paper" / "record.jsonl").stat().st_size / 2

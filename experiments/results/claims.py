@@ -4,7 +4,7 @@ Effects are in points of error (percent); below 0 means less error. Where two co
 compared seed by seed: equal seeds share their data order and initial weights.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -24,6 +24,7 @@ REPRODUCED, NOT_REPRODUCED, OPEN = "reproduced", "not reproduced", "not decidabl
 MARGIN = 0.1
 LOW, ENOUGH = 0.1, 0.5
 GAMMA_CLAIM = (0.8, 1.0)
+OTHER_TASKS = {"decide": "digits, fresh seeds", "cifar10": "CIFAR-10"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +41,19 @@ class Claim:
     verdict: str
 
 
-def claims(paper: Rows | None, gamma_map: Rows | None, cifar10: Rows | None) -> list[Claim]:
-    """Return every claim that the studies at hand can judge."""
+def claims(studies: Mapping[str, Rows]) -> list[Claim]:
+    """Return every claim that the studies at hand can judge, those of one claim together."""
     found: list[Claim | None] = []
-    if paper:
-        found += [ends(paper), late_or_early(paper, "digits"), constants(paper)]
-    if gamma_map:
+    if paper := studies.get("paper"):
+        found += [sam_helps(paper, "digits"), ends(paper), late_or_early(paper, "digits"), constants(paper)]
+    if gamma_map := studies.get("gamma_map"):
         found += [half_cost(gamma_map, "digits"), gamma_band(gamma_map), best_gamma(gamma_map), low_p(gamma_map)]
-    if cifar10:
-        found += [late_or_early(cifar10, "CIFAR-10"), half_cost(cifar10, "CIFAR-10"), sam_helps(cifar10, "CIFAR-10")]
-    if paper:
-        found.append(sam_helps(paper, "digits"))
-    return [claim for claim in found if claim is not None]
+    for name, task in OTHER_TASKS.items():
+        if rows := studies.get(name):
+            found += [sam_helps(rows, task), late_or_early(rows, task), half_cost(rows, task)]
+    there = [claim for claim in found if claim is not None]
+    order = list(dict.fromkeys(claim.claim for claim in there))
+    return sorted(there, key=lambda claim: order.index(claim.claim))
 
 
 # --- rules of judgement -----------------------------------------------------------------------------------------

@@ -74,7 +74,8 @@ def groups(rows: Rows) -> go.Figure:
         members = sorted((r for r in rows if group_of(r) == name), key=lambda r: _place(r, axis))
         where = {"row": index // 4 + 1, "col": index % 4 + 1}
         trig = name == "trigonometric"
-        more = {"mode": "markers+text", "textposition": "top center", "textfont": {"size": 10}} if trig else {}
+        sides = ["middle left" if "1" in r.config["schedule"]["family"] else "middle right" for r in members]
+        more = {"mode": "markers+text", "textposition": sides, "textfont": {"size": 10}} if trig else {}
         text = [r.config["schedule"]["family"] for r in members] if trig else None
         xs = [_place(r, axis) for r in members]
         grid.add_trace(_points(members, xs, name, color, symbol, showlegend=False, text=text, size=7, **more), **where)
@@ -115,12 +116,12 @@ def summary(rows: Rows) -> go.Figure:
     for place, (name, (color, symbol, _)) in enumerate(GROUPS.items()):
         members = [r for r in rows if group_of(r) == name]
         # Groups share their costs: a small shift of each keeps them apart.
-        xs = [r.extra_propagation + 0.006 * (place - 2) + _spread(r, members) for r in members]
+        xs = [r.extra_propagation + 0.005 * (place - 2) + _spread(r, members) for r in members]
         fig.add_trace(_points(members, xs, name, color, symbol, mode="markers"))
     for name, row in (("SGD", sgd(rows)), ("SAM", sam(rows))):
         fig.add_trace(_points([row], [row.extra_propagation], name, INK, "x", mode="markers", showlegend=False))
-        fig.add_annotation(x=row.extra_propagation, y=row.error_mean, text=f"<b>{name}</b>", showarrow=False, yshift=20)
-    fig.update_xaxes(tickformat=".0%", range=[-0.04, 1.04])
+        fig.add_annotation(x=row.extra_propagation, y=row.error_mean, text=f"<b>{name}</b>", showarrow=False, xshift=22)
+    fig.update_xaxes(tickformat=".0%", range=[-0.04, 1.06])
     return fig
 
 

@@ -65,4 +65,5 @@ def figure(found: list[Gain]) -> go.Figure:
             marker = {"color": color, "symbol": symbol, "size": 9}
             xs, ys = [g.theirs for g in own], [g.ours for g in own]
             fig.add_scatter(x=xs, y=ys, mode="markers", name=name, marker=marker, text=[g.label for g in own])
+    fig.update_yaxes(range=[min(g.ours for g in found) - 0.1, max(g.ours for g in found) + 0.2])
     return fig.update_layout(xaxis_tickformat=".0%", yaxis_tickformat=".0%")

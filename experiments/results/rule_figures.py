@@ -1,6 +1,6 @@
 """Ascent rules: the figure and the table of what each costs and gives."""
 
-from statistics import fmean, median
+from statistics import fmean
 
 import plotly.graph_objects as go
 from claims import Rows, sgd
@@ -12,7 +12,7 @@ from rst_tune.analysis.records import Search
 from rst_tune.report.figures import style
 from rst_tune.report.figures.style import BLUE, GREY, INK, ORANGE, RED, SKY
 
-__all__ = ["MIXES", "figure", "mix_of", "realized", "rule_name", "rule_order", "run_seconds"]
+__all__ = ["MIXES", "figure", "mix_of", "realized", "rule_name", "rule_order"]
 
 RULE_NAMES = {"sam": "SAM", "asam": "ASAM", "gsam": "GSAM", "looksam": "LookSAM(5)", "esam": "ESAM", "ssam": "SSAM"}
 # (p, G-RST): name, colour, symbol.
@@ -72,8 +72,3 @@ def realized(search: Search, row: ConfigSummary) -> float:
 def row_steps(search: Search) -> int:
     """Return the steps of one training."""
     return int(search.header["steps_per_epoch"]) * int(search.header["experiment"]["task"]["recipe"]["epochs"])
-
-
-def run_seconds(search: Search) -> dict[str, float]:
-    """Return the median seconds of a training of each configuration."""
-    return {key: median(t.seconds for t in trials) for key, trials in search.by_config().items()}

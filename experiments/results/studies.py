@@ -42,6 +42,7 @@ STUDIES = {
     study.name: study
     for study in (
         Study(name="paper", experiment="results/paper"),
+        Study(name="decide", experiment="results/decide"),
         Study(name="gamma_map", experiment="results/gamma_map"),
         Study(name="rules", experiment="results/rules"),
         Study(
