@@ -75,6 +75,10 @@ class Posterior:
         half = float(stats.norm.ppf(0.5 + level / 2)) * log_sd
         return float(np.exp(log_mean - half)), float(np.exp(log_mean + half))
 
+    def errors(self, configs: Sequence[Mapping[str, Any]]) -> Array:
+        """Return the believed true mean error of each configuration, in percent."""
+        return np.exp(self._logs(configs, noise=False)[0])
+
     def recommended_front(self, step: float = 0.05, families: Sequence[str] | None = None) -> list[Recommendation]:
         """Return the front of the believed mean errors over a grid of costs, families and gammas, as far as tried."""
         costs = np.round(np.arange(0.0, 1.0 + step / 2, step), 6)

@@ -64,17 +64,19 @@ def candidates(trials: Sequence[Trial], limit: int, ends: Collection[str] = ()) 
             groups.setdefault(trial.config_id, []).append(trial)
     if not groups:
         return []
-    points = [(fmean(t.error or 0.0 for t in group), group[0].extra_propagation) for group in groups.values()]
+    costs = [group[0].extra_propagation for group in groups.values()]
     names = list(groups)
-    ranked = [names[i] for i in pareto_order(np.array(points))]
+    ranked = [names[i] for i in pareto_order(np.column_stack([believed(groups), costs]))]
     first = [identity for identity in ranked if identity in ends]
     return (first + [identity for identity in ranked if identity not in ends])[: max(limit, len(first))]
 
 
-def believed(search: Search, rows: Sequence[noise.ConfigSummary]) -> NDArray[np.float64]:
+def believed(groups: Mapping[str, Sequence[Trial]]) -> NDArray[np.float64]:
     """Return the errors that the choice goes by: smoothed by the posterior, so that one lucky seed does not decide."""
-    belief = posterior.fit(search)
-    return np.array([r.error_mean for r in rows]) if belief is None else belief.errors([r.config for r in rows])
+    trials = [trial for group in groups.values() for trial in group]
+    if len(trials) < posterior.FEWEST:
+        return np.array([fmean(t.error or 0.0 for t in group) for group in groups.values()])
+    return posterior.fit_trials(trials).errors([group[0].config for group in groups.values()])
 
 
 def unsettled(search: Search, confirming: Sequence[Trial], chosen: Sequence[str], settings: Confirm) -> list[str]:

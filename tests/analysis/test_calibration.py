@@ -1,0 +1,60 @@
+"""The posterior's 90 % interval on real trainings that it has not seen: the table of the search benchmark."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rst_tune.analysis import posterior
+from rst_tune.analysis.records import Trial
+
+TABLE = Path(__file__).parents[2] / "experiments" / "benchmarks" / "digits_table.npz"
+pytestmark = pytest.mark.skipif(not TABLE.exists(), reason="the table is made by experiments/benchmarks/make_table.py")
+
+
+def trained() -> list[Trial]:
+    """Return every full training of the table as a trial of a search."""
+    with np.load(TABLE) as file:
+        rows = {name: file[name] for name in ("family", "c", "gamma_rst", "epochs", "seed", "curve", "complete")}
+    full = np.flatnonzero((rows["epochs"] == rows["epochs"].max()) & rows["complete"])
+    return [_trial(n, {name: column[i] for name, column in rows.items()}) for n, i in enumerate(full)]
+
+
+def _trial(number: int, row: dict[str, np.ndarray]) -> Trial:
+    family, cost, gamma = str(row["family"]), float(row["c"]), float(row["gamma_rst"])
+    config = {"family": family, "extra_propagation": cost, "gamma_rst": gamma, "rule": "sam"}
+    return Trial(
+        key=str(number),
+        number=number,
+        role="search",
+        config_id=f"{family}-{cost}-{gamma}",
+        config=config | {"coordinates": {"family": family, "c": cost, "shape": 1.0, "gamma_rst": gamma}},
+        seed=int(row["seed"]),
+        epochs=20,
+        full=True,
+        drawn=0.0,
+        status="complete",
+        error=float(row["curve"][-1]),
+    )
+
+
+@pytest.mark.parametrize("seen", [40, 100])
+def test_the_interval_covers_what_it_says_on_real_trainings(seen: int) -> None:
+    trials = trained()
+    shares = []
+    for split in range(6):
+        order = np.random.default_rng(split).permutation(len(trials))
+        belief = posterior.fit_trials([trials[i] for i in order[:seen]])
+        shares.append(posterior.coverage(belief, [trials[i] for i in order[seen:]], level=0.9))
+    assert 0.8 <= np.mean(shares) <= 0.97, shares
+
+
+def test_whole_configurations_that_were_never_tried_are_covered_too() -> None:
+    trials = trained()
+    names = sorted({t.config_id for t in trials if 0 < t.extra_propagation < 1})
+    shares = []
+    for split in range(6):
+        held = set(np.random.default_rng(split).permutation(names)[: len(names) // 4])
+        belief = posterior.fit_trials([t for t in trials if t.config_id not in held])
+        shares.append(posterior.coverage(belief, [t for t in trials if t.config_id in held], level=0.9))
+    assert 0.8 <= np.mean(shares) <= 0.97, shares
