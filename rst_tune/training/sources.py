@@ -4,6 +4,7 @@ A source reads a training and a test part. Small sets are uint8 arrays in NCHW; 
 """
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -209,7 +210,7 @@ def _as_labels(labels: Any, where: str) -> Labels:
 def _existing_root(spec: "DataSpec") -> Path:
     if spec.root is None:
         raise InputError(f"data {spec.name!r} needs `root`: the path to read from")
-    path = Path(spec.root).expanduser()
+    path = Path(os.path.expanduser(spec.root))
     if not path.exists():
         raise InputError(f"`root` must exist, {path} does not")
     return path

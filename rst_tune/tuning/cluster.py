@@ -4,6 +4,7 @@ import logging
 import os
 import secrets
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,17 +34,15 @@ for _name, _value in _QUIET.items():
 def connected(address: str | None, *, log: Path, cpus: int | None = None) -> Iterator[None]:
     """Be connected to the cluster at `address`, or to a local one that ends with this block.
 
-    The local cluster listens on loopback alone and asks for a token that only this process knows. A cluster's
-    token comes from the environment, as Ray's documentation says.
+    The local cluster listens on loopback alone and asks for a token that only this process knows; where Ray was
+    imported before, it keeps the settings that it read then. A cluster's token comes from the environment, as Ray's
+    documentation says.
     """
     address = address or os.environ.get("RAY_ADDRESS") or None
     local = address in (None, "local")
-    if local:
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        # Its name speaks of other systems; what it does everywhere is to bind everything to loopback.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    import ray  # only now: Ray reads these when it is imported
+    if local and "ray" not in sys.modules:
+        _protect()
+    import ray  # only now: Ray reads its settings when it is imported
 
     _send_chatter_to(log)
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -51,13 +50,21 @@ def connected(address: str | None, *, log: Path, cpus: int | None = None) -> Ite
     try:
         with _own_signals():
             ray.init(address="local" if local else address, **loopback, **quiet)
-    except (ConnectionError, TimeoutError, ValueError, RuntimeError) as error:
+    except Exception as error:  # when a node is slow to start, Ray raises nothing more special
         where = "a local Ray cluster cannot be started" if local else f"no Ray cluster answers at {address}"
         raise InputError(f"{where}: {str(error).splitlines()[0]} Check it with `rst-tune doctor`") from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _protect() -> None:
+    """Set what a local cluster needs so that nobody else can use it."""
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # Its name speaks of other systems; what it does everywhere is to bind everything to loopback.
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
 @contextmanager

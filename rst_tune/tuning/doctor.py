@@ -18,6 +18,7 @@ from rst_tune.errors import InputError
 from rst_tune.tracking.reach import reach, reach_host
 from rst_tune.training.data import load_dataset
 from rst_tune.training.files import ImageFiles
+from rst_tune.tuning import files
 from rst_tune.tuning.cluster import connected
 from rst_tune.tuning.experiment import Experiment, Resources
 from rst_tune.tuning.run import default_output
@@ -63,7 +64,7 @@ def slots_of(resources: Resources, address: str | None) -> int:
 
 def examine(experiment: Experiment, address: str | None = None, output: Path | None = None) -> list[Check]:
     """Look at everything a search needs, from here and from every node of the cluster, and leave nothing behind."""
-    directory = (output or default_output(experiment)).expanduser().resolve()
+    directory = files.home(output or default_output(experiment)).resolve()
     data, from_files = _data(experiment)
     checks = [data, _tracking(DRIVER, reach(directory, experiment.tracking.uri), experiment)]
     try:
@@ -192,7 +193,7 @@ def _facts(folder: Path, root: str | None, uri: str) -> dict[str, Any]:
         "devices": devices,
         "storage": _answer(folder),
         "tracking": reach_host(uri),
-        "data": root is None or Path(root).expanduser().exists(),
+        "data": root is None or files.home(root).exists(),
     }
 
 

@@ -91,7 +91,10 @@ class Confirm(_Part):
 
 
 class Resources(_Part):
-    """What one trial gets. `workers` above 1 trains data-parallel; `concurrent` bounds the trials at a time."""
+    """What one worker gets, and how many a trial has: `workers` above 1 trains data-parallel.
+
+    `concurrent` bounds the trials at a time; None: as many as the cluster holds.
+    """
 
     cpu: Positive = 1.0
     gpu: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0

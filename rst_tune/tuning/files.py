@@ -1,6 +1,7 @@
 """Reading YAML as data: shipped files by name, a user's by path, `--set` overrides, and errors that help."""
 
 import importlib.util
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from rst_tune.errors import InputError, unknown_name
 
-__all__ = ["existing", "find", "load_function", "override", "read_yaml", "shipped", "validate"]
+__all__ = ["existing", "find", "home", "load_function", "override", "read_yaml", "shipped", "validate"]
 
 Model = TypeVar("Model", bound=BaseModel)
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -60,8 +61,8 @@ def shipped(kind: str) -> dict[str, Path]:
 def find(kind: str, name: str, *, beside: Path | None = None) -> Path:
     """Return the file that `name` means: a path, or the name of a shipped file."""
     known = shipped(kind)
-    for path in (Path(name).expanduser(), *([beside / name] if beside else [])):
-        if path.is_file():
+    for path in (home(name), *([beside / name] if beside else [])):
+        if _is_file(path):
             return path.resolve()
     stem = name.removesuffix(".yaml").removeprefix(f"{kind}/")
     if stem in known:
@@ -73,11 +74,23 @@ def find(kind: str, name: str, *, beside: Path | None = None) -> Path:
     raise unknown_name(kind.replace("_", " ").rstrip("s"), name, known)
 
 
+def home(path: Path | str) -> Path:
+    """Return the path with ~ expanded; a ~ that is nobody's home stays as it is, where pathlib would raise."""
+    return Path(os.path.expanduser(path))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long for a name, or no name at all
+        return False
+
+
 def existing(path: Path) -> Path:
     """Return the path of a file that is there."""
-    if not path.expanduser().is_file():
+    if not _is_file(home(path)):
         raise InputError(f"no file {path}: check the path")
-    return path.expanduser()
+    return home(path)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

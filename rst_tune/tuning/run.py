@@ -20,6 +20,7 @@ from rst_tune.analysis.records import RECORD_NAME, Record, Replay, Search, load,
 from rst_tune.errors import InputError
 from rst_tune.tracking import NullTracker, Tracker
 from rst_tune.training.data import Dataset, load_dataset
+from rst_tune.tuning import files
 from rst_tune.tuning.cluster import connected
 from rst_tune.tuning.conductor import Conductor
 from rst_tune.tuning.experiment import Experiment
@@ -65,7 +66,7 @@ def run_search(
         fresh: remove what is there first.
         watch: called several times a second with the conductor, to show progress.
     """
-    directory = (output or default_output(experiment)).expanduser().resolve()
+    directory = files.home(output or default_output(experiment)).resolve()
     if fresh and (directory / RECORD_NAME).exists():
         shutil.rmtree(directory)
     _check_identity(experiment, directory)

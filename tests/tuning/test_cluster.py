@@ -1,0 +1,33 @@
+"""What a local cluster looks like to everybody else on the machine."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+SEEN = """
+import json, os, sys
+from pathlib import Path
+from rst_tune.tuning.cluster import connected
+with connected(None, log=Path(sys.argv[1])):
+    import psutil, ray
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    listening = {c.laddr.ip for p in family for c in p.net_connections("tcp") if c.status == "LISTEN"}
+    print(json.dumps({"mode": os.environ["RAY_AUTH_MODE"], "token": len(os.environ["RAY_AUTH_TOKEN"]),
+                      "nodes": [n["NodeManagerAddress"] for n in ray.nodes()], "listening": sorted(listening)}))
+"""
+
+
+@pytest.mark.slow
+def test_a_local_cluster_asks_for_a_token_and_listens_on_loopback_alone(tmp_path):
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    command = [sys.executable, "-c", SEEN, str(tmp_path / "log.txt")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["mode"] == "token"
+    assert seen["token"] == 64
+    assert seen["nodes"] == ["127.0.0.1"]
+    assert seen["listening"] in (["127.0.0.1"], ["127.0.0.1", "::1"])
