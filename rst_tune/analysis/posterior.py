@@ -19,6 +19,7 @@ from scipy import stats
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from threadpoolctl import threadpool_limits
 
 from rst_tune.analysis.pareto import front
 from rst_tune.analysis.records import Search, Trial
@@ -181,7 +182,9 @@ def _fitted(features: Array, target: Array, seed: int) -> Any:
     with warnings.catch_warnings():
         # A length scale at its bound says that the error is flat: no news to a user.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(features, target)
+        # Matrices this small are several times slower on many threads.
+        with threadpool_limits(1):
+            return model.fit(features, target)
 
 
 def coverage(posterior: Posterior, held_out: Sequence[Trial], level: float = 0.9) -> float:
