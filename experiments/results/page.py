@@ -207,8 +207,8 @@ def _cifar10(page: Page, search: Search, rows: Rows) -> None:
     task = search.header["experiment"]["task"]
     page.say(
         f"Real CIFAR-10 images: {task['data']['train_size']:,} for training, {task['data']['validation']:,.0f} for "
-        f"validation, a ResNet-{task['model']['options']['blocks']}, {task['recipe']['epochs']} epochs: as much as two "
-        "cores train in half an hour, and far from the paper's 200 epochs on 50,000 images. Any `.npz` with `x_train`, "
+        f"validation, a ResNet-{task['model']['options']['blocks']}, {task['recipe']['epochs']} epochs: what a CPU can "
+        "train, and far from the paper's 200 epochs on 50,000 images. Any `.npz` with `x_train`, "
         "`y_train`, `x_test`, `y_test` at `data/cifar10.npz` will do; without the two settings, torchvision fetches it."
     )
     page.picture("cifar10", "CIFAR-10: mean, standard error and single seeds", figures.cifar10(rows), made(search))
