@@ -1,12 +1,13 @@
 """What all tests share: the long form of those that repeat themselves."""
 
 import os
+import secrets
 
 import pytest
 
-# Ray reads this when it is imported, which collecting the tests does. One test starts a process without it, to see
-# what a user gets: a token, and loopback alone.
-os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+# Ray reads these when it is imported, which collecting the tests does.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 

@@ -1,7 +1,6 @@
 """A real cluster for the fault tests, started once a session, and an undisturbed search to compare with."""
 
 import os
-import secrets
 from pathlib import Path
 
 import pytest
@@ -22,8 +21,6 @@ def environment():
     """What drivers and workers inherit. The misbehaving models must be importable on every node."""
     changes = {
         "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # on a busy machine a nice worker starves, and every row takes minutes
     }
