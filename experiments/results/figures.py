@@ -14,7 +14,7 @@ from rst_tune.analysis.records import Search
 from rst_tune.report.figures import style
 from rst_tune.report.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, SKY
 
-__all__ = ["GROUPS", "cifar10", "gamma_map", "group_of", "groups", "summary", "times"]
+__all__ = ["GROUPS", "cifar10", "gamma_map", "group_of", "groups", "members", "summary", "times"]
 
 # The paper's groups: colour, symbol, and what their figure has on its x axis.
 GROUPS: dict[str, tuple[str, str, str]] = {
@@ -48,6 +48,11 @@ def group_of(row: ConfigSummary) -> str | None:
     return "trigonometric"
 
 
+def members(name: str, rows: Rows) -> list[ConfigSummary]:
+    """Return the schedules of a group."""
+    return [row for row in rows if group_of(row) == name]
+
+
 def _place(row: ConfigSummary, axis: str) -> float:
     return row.extra_propagation if axis == "Δη" else float(row.config["schedule"][axis])
 
@@ -71,14 +76,14 @@ def groups(rows: Rows) -> go.Figure:
         rows=2, cols=4, subplot_titles=titles, shared_yaxes=True, vertical_spacing=0.19, horizontal_spacing=0.025
     )
     for index, (name, (color, symbol, axis)) in enumerate(GROUPS.items()):
-        members = sorted((r for r in rows if group_of(r) == name), key=lambda r: _place(r, axis))
+        own = sorted(members(name, rows), key=lambda r: _place(r, axis))
         where = {"row": index // 4 + 1, "col": index % 4 + 1}
         trig = name == "trigonometric"
-        sides = ["middle left" if "1" in r.config["schedule"]["family"] else "middle right" for r in members]
+        sides = ["middle left" if "1" in r.config["schedule"]["family"] else "middle right" for r in own]
         more = {"mode": "markers+text", "textposition": sides, "textfont": {"size": 10}} if trig else {}
-        text = [r.config["schedule"]["family"] for r in members] if trig else None
-        xs = [_place(r, axis) for r in members]
-        grid.add_trace(_points(members, xs, name, color, symbol, showlegend=False, text=text, size=7, **more), **where)
+        text = [r.config["schedule"]["family"] for r in own] if trig else None
+        xs = [_place(r, axis) for r in own]
+        grid.add_trace(_points(own, xs, name, color, symbol, showlegend=False, text=text, size=7, **more), **where)
         grid.update_xaxes(
             title={"text": axis, "standoff": 4, "font": SMALL},
             range=[0.03, 0.97],
@@ -114,10 +119,10 @@ def summary(rows: Rows) -> go.Figure:
     """Draw all schedules of all groups as error against extra propagation."""
     fig = wide("extra propagation Δη", "validation error, %", 500)
     for place, (name, (color, symbol, _)) in enumerate(GROUPS.items()):
-        members = [r for r in rows if group_of(r) == name]
+        own = members(name, rows)
         # Groups share their costs: a small shift of each keeps them apart.
-        xs = [r.extra_propagation + 0.005 * (place - 2) + _spread(r, members) for r in members]
-        fig.add_trace(_points(members, xs, name, color, symbol, mode="markers"))
+        xs = [r.extra_propagation + 0.005 * (place - 2) + _spread(r, own) for r in own]
+        fig.add_trace(_points(own, xs, name, color, symbol, mode="markers"))
     for name, row in (("SGD", sgd(rows)), ("SAM", sam(rows))):
         fig.add_trace(_points([row], [row.extra_propagation], name, INK, "x", mode="markers", showlegend=False))
         fig.add_annotation(x=row.extra_propagation, y=row.error_mean, text=f"<b>{name}</b>", showarrow=False, xshift=22)
@@ -125,9 +130,9 @@ def summary(rows: Rows) -> go.Figure:
     return fig
 
 
-def _spread(row: ConfigSummary, members: Rows) -> float:
+def _spread(row: ConfigSummary, group: Rows) -> float:
     """Return a small shift for schedules of one group that all cost the same, so that they can be told apart."""
-    same = [r for r in members if abs(r.extra_propagation - row.extra_propagation) < 0.02]
+    same = [r for r in group if abs(r.extra_propagation - row.extra_propagation) < 0.02]
     return 0.0 if len(same) < 3 else 0.006 * (same.index(row) - (len(same) - 1) / 2)
 
 
@@ -153,8 +158,8 @@ def times(search: Search, rows: Rows) -> go.Figure:
     fig = wide("extra propagation Δη", "extra training time, % of a step without", 400)
     measured = extra_time(search)
     for name, (color, symbol, _) in GROUPS.items():
-        members = [r for r in rows if group_of(r) == name]
-        fig.add_trace(_timed(members, measured, name, color, symbol))
+        own = members(name, rows)
+        fig.add_trace(_timed(own, measured, name, color, symbol))
     fig.add_trace(_timed([sgd(rows), sam(rows)], measured, "SGD, SAM", INK, "x"))
     slope = time_slope(rows, measured)
     fig.add_scatter(
@@ -221,9 +226,9 @@ def cifar10(rows: Rows) -> go.Figure:
             x=[place + 0.12 * (i - (len(seeds) - 1) / 2) + 0.22 for i in range(len(seeds))], y=seeds, mode="markers",
             marker={"color": GREY, "size": 5}, showlegend=False,
         )  # fmt: skip
-    members = list(named.values())
+    own = list(named.values())
     fig.add_trace(
-        _points(members, list(range(len(members))), "mean", BLUE, "circle", mode="markers", size=11, showlegend=False)
+        _points(own, list(range(len(own))), "mean", BLUE, "circle", mode="markers", size=11, showlegend=False)
     )
     fig.add_hline(y=sam(rows).error_mean, line={"color": INK, "dash": "dot", "width": 1})
     ticks = [f"{name}<br>Δη {row.extra_propagation:.0%}" for name, row in named.items()]
