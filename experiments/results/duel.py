@@ -96,7 +96,7 @@ def _ours(repeat: int, search: Search) -> Line:
 
 
 def _stock(method: str, repeat: int, eligible: list[Line], trials: list[Line]) -> Line:
-    mask = pareto.front(np.array([(t["error"], t["cost"]) for t in eligible]))
+    mask = pareto.front(np.array([(t["error"], t["cost"]) for t in eligible])) if eligible else []
     chosen = [t for t, member in zip(eligible, mask, strict=True) if member]
     whole = sum(t["epochs"] == Task().recipe.epochs for t in trials)
     counts = {"trials": len(trials), "whole": whole, "pairs": sum(t["pairs"] for t in trials)}
@@ -224,6 +224,8 @@ def _mean_trace(fig: go.Figure, x: float, values: list[float], color: str) -> No
 
 
 def _front_trace(fig: go.Figure, line: Line, name: str, color: str, symbol: str) -> None:
+    if not line["reached"]:
+        return
     reached = np.array(line["reached"])
     best = sorted(reached[pareto.front(reached)].tolist(), key=lambda p: p[1])
     fig.add_scatter(
