@@ -150,13 +150,14 @@ def fit_trials(trials: Sequence[Trial], seed: int = 0) -> Posterior:
     if len(trials) < FEWEST:
         raise InputError(f"a posterior needs {FEWEST} finished trials, but there are {len(trials)}: run more")
     used = _sample(trials, seed)
-    configs = [trial.config for trial in used]
+    # Names and ranges come from all of them: a sample may miss a family, and it must still be answered for.
+    configs = [trial.config for trial in trials]
     families = tuple(sorted({str(c["family"]) for c in configs}, key=lambda name: (name != "constant", name)))
     tried = [str(c.get("rule", "sam")) for c in configs if float(c["extra_propagation"]) > 0] or ["sam"]
     rules = tuple(sorted(set(tried), key=lambda name: (name != "sam", name)))
     gammas = [float(c.get("gamma_rst") or 0.0) for c in configs if float(c["extra_propagation"]) > 0] or [1.0]
     target = np.log(np.maximum([float(t.error or 0.0) for t in used], 1e-3))
-    model = _fitted(_features(configs, families, rules), target, seed)
+    model = _fitted(_features([t.config for t in used], families, rules), target, seed)
     return Posterior(
         model=model,
         families=families,

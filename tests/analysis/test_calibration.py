@@ -58,3 +58,14 @@ def test_whole_configurations_that_were_never_tried_are_covered_too() -> None:
         belief = posterior.fit_trials([t for t in trials if t.config_id not in held])
         shares.append(posterior.coverage(belief, [t for t in trials if t.config_id in held], level=0.9))
     assert 0.8 <= np.mean(shares) <= 0.97, shares
+
+
+def test_a_family_that_the_sample_of_a_long_search_missed_is_still_answered_for() -> None:
+    trials = trained()
+    rare = next(t for t in trials if t.config["family"] == "step-up")
+    common = [t for t in trials if t.config["family"] != "step-up"]
+    many = [*common, *common, rare]
+    assert len(many) > posterior.MOST
+    for seed in range(4):
+        low, high = posterior.fit_trials(many, seed=seed).interval(rare.config)
+        assert 0 < low < high
