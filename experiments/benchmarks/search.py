@@ -8,7 +8,7 @@ replicates, confirmation. Methods are paired by repeat (the same world of seeds)
 The settings of `OURS` were chosen among about twenty on worlds 0 to 11, and no other method was tuned. The lead that
 they show there does not hold: on worlds 100 to 119 (`--first-world 100`) ours has 0.755 at 13,501 pairs instead of
 0.855, the same as before the choice, and MO-TPE on the paper's parameters 0.858. A search trains all its draws with one
-seed and the table has five, so 20 repeats are about five independent ones: standard errors here are too small.
+seed and the table has five, so repeats share their luck: the standard errors here are likely too small.
 `make_table.py` trains the table; `replay.py` says how it answers, `contenders.py` what is compared.
 """
 
