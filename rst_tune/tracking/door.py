@@ -4,6 +4,7 @@ import hashlib
 import logging
 import os
 import sqlite3
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,24 @@ def connect(uri: str) -> Any:
     quiet()
     from mlflow.tracking import MlflowClient
 
-    client = MlflowClient(tracking_uri=uri, registry_uri=uri)
     if uri.startswith("sqlite:///"):
-        client.search_experiments(max_results=1)  # creates the tables
-        _allow_readers(Path(uri.removeprefix("sqlite:///").split("?")[0]))
-    return client
+        database = Path(uri.removeprefix("sqlite:///").split("?")[0])
+        if not database.exists():
+            _create(database)
+        _allow_readers(database)
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def _create(database: Path) -> None:
+    """Create the tables beside and move the file into place: a process killed on the way leaves no half of a store."""
+    from mlflow.tracking import MlflowClient
+
+    database.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=database.parent, prefix=".new-store-") as folder:
+        beside = Path(folder) / database.name
+        address = f"sqlite:///{beside.as_posix()}"
+        MlflowClient(tracking_uri=address, registry_uri=address).search_experiments(max_results=1)
+        os.replace(beside, database)
 
 
 def _allow_readers(database: Path) -> None:

@@ -82,6 +82,13 @@ def _own_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
+class _LogFile(logging.FileHandler):
+    """A log that cannot be written (a full disk, a directory that became read-only) must not end the search."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's own name
+        """Leave the line out."""
+
+
 def _send_chatter_to(log: Path) -> None:
     """Send what Ray and Optuna log to a file, so that the terminal belongs to the search."""
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +97,7 @@ def _send_chatter_to(log: Path) -> None:
         for handler in list(logger.handlers):
             if isinstance(handler, logging.FileHandler) or name != "rst_tune":
                 logger.removeHandler(handler)
-        handler = logging.FileHandler(log, delay=True)
+        handler = _LogFile(log)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
         logger.propagate = False

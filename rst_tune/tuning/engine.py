@@ -124,7 +124,8 @@ class _Scheduler(FIFOScheduler):  # type: ignore[misc]  # Ray is untyped
         decision = conductor.report(key, result["epoch"], result["error"])
         if decision is None or not decision.stop:
             return str(TrialScheduler.CONTINUE)
-        payload["reason"] = f"stopped at epoch {result['epoch']}: {decision.reason}"
+        before = payload.get("reason")  # a checkpoint that was set aside, say
+        payload["reason"] = f"stopped at epoch {result['epoch']}: {decision.reason}" + (f"; {before}" if before else "")
         self._link.ended(plan, "stopped", error=result["error"], **payload)
         return str(TrialScheduler.STOP)
 
