@@ -3,8 +3,8 @@
     python experiments/benchmarks/ordering.py [--seeds 5] [--json]
 
 Every method sees the same seeds: the same split, noise, first weights and order of images. This script chooses nothing
-from the test errors. The network of the task was chosen beforehand, among nine small ones, for its large gap between SGD
-and SAM on validation and test error together: the sizes of the effects are those of a task picked to show them.
+from the test errors. The network of the task was chosen beforehand, among nine small ones, for its large gap between
+SGD and SAM on validation and test error together: the sizes of the effects are those of a task picked to show them.
 """
 
 import argparse
