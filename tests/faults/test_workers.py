@@ -1,6 +1,7 @@
 """A worker dies, a node dies: trials go on from their checkpoints, bit for bit."""
 
 import time
+from contextlib import suppress
 
 import pytest
 from harness import assert_whole, checkpointed, driver, events, kill, results, run, starts, story, write_experiment
@@ -62,7 +63,11 @@ def test_a_killed_node_loses_no_trial(cluster, undisturbed, tmp_path, say):
     with driver(write_experiment(tmp_path), output, cluster.address, *settings) as search:
         search.until(lambda: len(starts(output)) >= 4 and _moving(output, there), "a checkpoint on the second node")
         moved = _moving(output, there)
+        workers = {int(s["worker"]) for s in starts(output) if s["node"].endswith(there)}
         kill(node.all_processes["raylet"][0].process.pid)
+        for worker in workers:  # a node that dies takes its workers along; they would live on for seconds
+            with suppress(ProcessLookupError):
+                kill(worker)
         killed = time.time()
         assert search.wait() == 0, search.text
     assert_whole(output)
