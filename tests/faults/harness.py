@@ -56,6 +56,8 @@ class Driver:
         self.process = subprocess.Popen(
             [*COMMAND, *words], stdout=self._text, stderr=subprocess.STDOUT, cwd=experiment.parent,
             start_new_session=True, env={**os.environ, "COLUMNS": "200"},
+            # Tests that run in the background of a shell inherit "ignore Ctrl-C"; a driver in a terminal does not.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
 
     def signal(self, number: int) -> None:
