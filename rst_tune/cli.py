@@ -76,7 +76,9 @@ def run(
     _remember(experiment, settings, output, address, log=where / LOG_NAME)
     view = ProgressView(err, quiet=quiet)
     if not quiet:
-        err.print(f"search {chosen.search_id} in {where}", highlight=False, soft_wrap=True)
+        _say(f"search {chosen.search_id} in {where}")
+        if not fresh and workflow.is_finished(where):
+            _say("it is finished already and nothing is trained; --fresh starts it anew")
     with view:
         found = workflow.search(
             chosen, where, address=address, fresh=fresh, show=view.show, due=view.due, register=register

@@ -30,6 +30,13 @@ def find_search(directory: Path | str | None = None) -> "Search":
     return load(directory if directory is not None else latest_search())
 
 
+def is_finished(directory: Path) -> bool:
+    """Return whether a search in this directory has come to its end."""
+    from rst_tune.analysis.records import RECORD_NAME, load
+
+    return (directory / RECORD_NAME).exists() and load(directory).done
+
+
 def search(
     experiment: "Experiment",
     output: Path | None = None,

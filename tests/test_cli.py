@@ -138,6 +138,12 @@ def test_no_search_yet_says_how_to_start_one(tmp_path, monkeypatch, capfd):
     assert "rst-tune run digits" in capfd.readouterr().err
 
 
+def test_a_finished_search_says_so(search, monkeypatch, capfd):
+    monkeypatch.setattr(workflow, "search", lambda *_, **__: workflow.find_search(search))
+    assert call(monkeypatch, "run", "digits", "--output", search) == 0
+    assert "finished already" in capfd.readouterr().err
+
+
 def test_interruption_exits_130_with_the_command_that_resumes(monkeypatch, capfd):
     monkeypatch.setattr(workflow, "search", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     assert call(monkeypatch, "run", "digits", "--set", "seed=3") == 130
