@@ -65,7 +65,7 @@ class Driver:
             self.process.send_signal(number)
 
     def end(self) -> None:
-        """Leave nothing of this session."""
+        """Leave no process of the driver behind."""
         family = _family(self.process.pid)
         if self.process.poll() is None:
             self.process.kill()
