@@ -18,12 +18,13 @@ import numpy as np
 import optuna
 from replay import EPOCHS, REFERENCE, STEPS_PER_EPOCH, Table, pairs_until, place_of
 
-from rst_tune.analysis import noise, pareto, posterior
+from rst_tune.analysis import noise, pareto
 from rst_tune.analysis.records import Event, Replay, Search, Trial, config_id
 from rst_tune.method import schedules
 from rst_tune.training.task import Task
 from rst_tune.tuning import confirm
 from rst_tune.tuning.conductor import Conductor, Plan
+from rst_tune.tuning.draws import OWN_SEEDS
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.rungs import pareto_order
 from rst_tune.tuning.space import Space, configuration
@@ -40,7 +41,6 @@ NATIVE: dict[str, Any] = {
     },
     "gamma_gnr": {"low": 0.5, "high": 6.0, "log": True},
 }
-CONFIRM_SEED = 1000  # the conductor's seeds from here on are confirming ones
 TENTHS = [i / 10 for i in range(1, 10)]
 RAY_RUNGS, RAY_REDUCTION = (1, 4, 16), 4
 
@@ -69,15 +69,14 @@ class World:
 
     table: Table
     number: int
-    fresh: bool = False  # every configuration of the search with another seed
+    shared: bool = False  # every configuration of the search with the same seed
     spent: float = 0.0
     trials: list[Trial] = field(default_factory=list)
 
     def curve(self, config: Mapping[str, Any], seed: int, epochs: int = EPOCHS) -> np.ndarray:
         """Return the errors of a training."""
-        fresh = self.fresh and seed < CONFIRM_SEED
-        place = place_of(config, self.table)
-        return self.table.run(place, seed=seed, epochs=epochs, world=self.number, fresh=fresh)
+        seed = 0 if self.shared and seed >= OWN_SEEDS else seed
+        return self.table.run(place_of(config, self.table), seed=seed, epochs=epochs, world=self.number)
 
     def train(self, point: Mapping[str, Any], *, seed: int = 0, until: int = EPOCHS, since: int = 0) -> Trial:
         """Train a point from epoch `since` to `until` of the full horizon, charge it, keep it if it is whole."""
@@ -273,19 +272,16 @@ def truth_of(configs: Iterable[Mapping[str, Any]], table: Table) -> list[tuple[f
 
 
 def front_as_measured(search: Search) -> Claims:
-    """Return the front of the mean errors; once there are replicates, of the replicated ones: what we deliver."""
-    return [(row.config, row.error_mean) for row in noise.summarise(search) if row.on_front]
+    """Return the front of the mean errors; once there are replicates, of the replicated ones."""
+    rows = [replace(row, error_expected=row.error_mean, error_expected_sd=None) for row in noise.summarise(search)]
+    able = [row for row, ok in zip(rows, noise.trusted(rows, search), strict=True) if ok]
+    members = pareto.front([(row.error_mean, row.extra_propagation) for row in able])
+    return [(row.config, row.error_mean) for row, member in zip(able, members, strict=True) if member]
 
 
-def front_of_beliefs(search: Search) -> Claims:
-    """Return the tried configurations that are non-dominated in the posterior mean of all finished trials."""
-    belief = posterior.fit(search)
-    if belief is None:
-        return front_as_measured(search)
-    configs = [trials[0].config for trials in search.by_config().values()]
-    errors = belief.errors(configs)
-    members = pareto.front(np.column_stack([errors, [c["extra_propagation"] for c in configs]]))
-    return [(configs[i], float(errors[i])) for i in np.flatnonzero(members)]
+def front_as_expected(search: Search) -> Claims:
+    """Return the front of the expected errors: what we deliver."""
+    return [(row.config, row.error_expected) for row in noise.summarise(search) if row.on_front]
 
 
 def cut(search: Search, budget: float) -> Search:

@@ -1,12 +1,12 @@
 """Figure 2B of the paper on this machine: extra wall time over SGD against the extra propagation.
 
-    python experiments/benchmarks/slope.py [--rounds 9] [--steps 20] [--model cnn-tiny] [--width 64]
+    python experiments/benchmarks/slope.py [--steps 160] [--model cnn-tiny] [--width 32]
 
-For p = 0, 0.1 ... 1 a run takes a few steps in turn, round after round, on random images of CIFAR's shape. In each
-round the time of a run is compared with that of p = 0 in the same round, and with the second passes that really
-happened. A point is p plus the median over the rounds of (extra time - extra propagation). The wall clock measures
-whole steps: data, both passes, ascent, restore, base step; evaluation is no part of it. `--clock cpu` counts the
-processor's time instead: the same on an idle machine with one thread, and the one to use on a busy machine.
+For p = 0, 0.1 ... 1 a run takes one step in turn, on random images of CIFAR's shape: whatever else the machine does
+then falls on all of them alike. Of each run the median time of a step with and of one without a second pass is taken,
+and the two are weighed by p: the expected time of its step, over that of p = 0, less 1, is the extra time. A step is
+all of it: data, both passes, ascent, restore, base step; evaluation is no part of it. `--clock cpu` counts the
+processor's time instead, which is the one to use on a busy machine.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from rst_tune.training.task import Method, Task
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 POINTS = [round(0.1 * each, 1) for each in range(11)]
 TOLERANCE = 0.05
+WARM_UP = 5
 
 
 def random_data(count: int = 2048) -> Dataset:
@@ -37,8 +38,7 @@ def random_data(count: int = 2048) -> Dataset:
 
 def make_run(p: float, data: Dataset, arguments: argparse.Namespace) -> Run:
     options = {"width": arguments.width} if arguments.model == "cnn-tiny" else {}
-    steps = (arguments.rounds + 1) * arguments.steps
-    epochs = -(-steps // (len(data.train) // arguments.batch_size))
+    epochs = -(-(WARM_UP + arguments.steps) // (len(data.train) // arguments.batch_size))
     task = Task.model_validate(
         {
             "data": {"augment": ["flip", "crop"]},
@@ -49,41 +49,39 @@ def make_run(p: float, data: Dataset, arguments: argparse.Namespace) -> Run:
     return Run(task, Method(schedule={"family": "constant", "p": p}), data=data, device=arguments.device)
 
 
-def timed_steps(run: Run, count: int, clock: Callable[[], float]) -> tuple[float, float]:
-    """Return the seconds of `count` steps and the extra propagation that happened in them."""
-    before, seconds, done = run.pairs, 0.0, 0
-    while done < count:
-        start = clock()
-        took = run.steps(count - done)
-        if run.device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds += clock() - start
-        done += took
-        if took == 0:
-            run.epoch()
-    return seconds, (run.pairs - before) / count - 1
+def timed_step(run: Run, clock: Callable[[], float]) -> tuple[bool, float]:
+    """Take one step; return whether it had a second pass, and its seconds."""
+    before, start = run.pairs, clock()
+    if not run.steps(1):
+        run.epoch()
+        return timed_step(run, clock)
+    if run.device.type == "cuda":
+        torch.cuda.synchronize()
+    return run.pairs - before > 1, clock() - start
 
 
-def measure(runs: dict[float, Run], rounds: int, steps: int, clock: Callable[[], float]) -> dict[float, list[float]]:
-    """Return, for each p, (extra time - extra propagation) of every round."""
-    for run in runs.values():
-        timed_steps(run, steps, clock)
-    deviations: dict[float, list[float]] = {p: [] for p in runs}
-    for number in range(rounds):
-        order = np.roll(list(runs), number)
-        taken = {p: timed_steps(runs[p], steps, clock) for p in order}
-        base = taken[0.0][0]
-        for p, (seconds, extra) in taken.items():
-            deviations[p].append(seconds / base - 1 - extra)
-    return deviations
+def measure(runs: dict[float, Run], steps: int, clock: Callable[[], float]) -> dict[float, float]:
+    """Return the expected seconds of a step for each p: the medians of both kinds of step, weighed by p."""
+    taken: dict[float, dict[bool, list[float]]] = {p: {False: [], True: []} for p in runs}
+    for number in range(WARM_UP + steps):
+        for p in np.roll(list(runs), number):
+            second, seconds = timed_step(runs[p], clock)
+            if number >= WARM_UP:
+                taken[p][second].append(seconds)
+    return {
+        p: sum(_share(p, kind) * statistics.median(own[kind]) for kind in own if own[kind]) for p, own in taken.items()
+    }
+
+
+def _share(p: float, second: bool) -> float:
+    return p if second else 1 - p
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=160, help="of each run")
     parser.add_argument("--model", default="cnn-tiny")
-    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
@@ -92,11 +90,9 @@ def main() -> None:
     torch.set_num_threads(1)
     data = random_data()
     runs = {p: make_run(p, data, arguments) for p in POINTS}
-    deviations = measure(runs, arguments.rounds, arguments.steps, CLOCKS[arguments.clock])
-    rows = [
-        {"p": p, "extra_time": p + statistics.median(each), "deviation": statistics.median(each)}
-        for p, each in deviations.items()
-    ]
+    seconds = measure(runs, arguments.steps, CLOCKS[arguments.clock])
+    extra = {p: each / seconds[0.0] - 1 for p, each in seconds.items()}
+    rows = [{"p": p, "extra_time": each, "deviation": each - p} for p, each in extra.items()]
     if arguments.json:
         print(json.dumps(rows))
         return

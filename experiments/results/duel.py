@@ -89,7 +89,7 @@ def delivered(folder: Path) -> list[Line]:
 
 def _ours(repeat: int, search: Search) -> Line:
     points = [
-        _point(p.config["coordinates"], p.error_mean, p.extra_propagation) for p in fronts.delivered(search).points
+        _point(p.config["coordinates"], p.error_expected, p.extra_propagation) for p in fronts.delivered(search).points
     ]
     counts = {"trials": len(search.trials), "whole": len(search.finished()), "pairs": search.pairs}
     return {"method": "ours", "repeat": repeat, **counts, "commit": search.header["commit"], "points": points}

@@ -96,7 +96,7 @@ def _costs(front: Front) -> Array:
 
 
 def _means(front: Front) -> Array:
-    return np.array([point.error_mean for point in front.points])
+    return np.array([point.error_expected for point in front.points])
 
 
 def _sampled(front: Front) -> Array | None:

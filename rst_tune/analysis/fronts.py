@@ -1,8 +1,9 @@
 """The answer of a search: its front with what is known, what is not, and one recommendation.
 
-The recommended point follows the one-standard-error rule: the cheapest point of the front whose mean error is
-within one standard error of the lowest one. The standard error is that of the difference, from the joint belief of
-`beliefs`. Where no configuration has two seeds, no standard error is known, and the knee of the front is named.
+The front is that of the expected errors, which all trials together make believable; what was measured stands beside
+them. The recommended point follows the one-standard-error rule: the cheapest replicated point of the front whose
+expected error is within one standard error of the lowest one. The standard error is that of the difference, from the
+joint belief of `beliefs`. Where no configuration has two seeds, none is known, and the knee of the front is named.
 """
 
 from collections import Counter
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rst_tune.analysis import labels, pareto
-from rst_tune.analysis.noise import CONFIRMED, ConfigSummary, beliefs_about, eligible, summarise
+from rst_tune.analysis.noise import CONFIRMED, ConfigSummary, beliefs_about, summarise, trusted
 from rst_tune.analysis.records import Search
 
 __all__ = ["Front", "delivered"]
@@ -66,6 +67,8 @@ def row_of(point: ConfigSummary) -> dict[str, Any]:
         "extra_propagation": point.extra_propagation,
         "error_mean": point.error_mean,
         "error_sem": point.error_sem,
+        "error_expected": point.error_expected,
+        "error_expected_sd": point.error_expected_sd,
         "seeds": point.seeds,
         "p_nondominated": point.p_nondominated,
         "verdict": point.verdict,
@@ -95,7 +98,7 @@ def delivered(search: Search) -> Front:
     reference = pareto.reference_of(search)
     recommended = _recommended(points, rows)
     base, sam = (_baseline(rows, test) for test in (labels.is_base, labels.is_sam))
-    area = [(p.error_mean, p.extra_propagation) for p in points]
+    area = [(p.error_expected, p.extra_propagation) for p in points]
     return Front(
         summaries=rows,
         points=points,
@@ -119,24 +122,30 @@ def _baseline(rows: Rows, test: Callable[[Mapping[str, Any]], bool]) -> ConfigSu
 
 
 def _shifted(rows: Rows, search: Search, sign: float) -> Rows:
-    """Return the front if every mean were one standard error lower or higher; single runs keep their value."""
-    able = [row for row, ok in zip(rows, eligible(rows, search), strict=True) if ok]
-    points = [(row.error_mean + sign * (row.error_sem or 0.0), row.extra_propagation) for row in able]
+    """Return the front if every error were one standard error lower or higher; unknown ones keep their value."""
+    able = [row for row, ok in zip(rows, trusted(rows, search), strict=True) if ok]
+    points = [(row.error_expected + sign * _uncertainty(row), row.extra_propagation) for row in able]
     return tuple(row for row, member in zip(able, pareto.front(points), strict=True) if member)
 
 
+def _uncertainty(row: ConfigSummary) -> float:
+    return (row.error_sem if row.error_expected_sd is None else row.error_expected_sd) or 0.0
+
+
 def _recommended(points: Rows, rows: Rows) -> ConfigSummary | None:
+    """Return the cheapest replicated point within a standard error of the lowest; of single runs, the knee."""
+    points = tuple(p for p in points if p.seeds > 1) or points
     if not points:
         return None
     belief = beliefs_about(points, rows)
     if belief is None:
-        index = pareto.knee([(p.error_mean, p.extra_propagation) for p in points])
+        index = pareto.knee([(p.error_expected, p.extra_propagation) for p in points])
         return points[index or 0]
-    best = int(np.argmin([p.error_mean for p in points]))
+    best = int(np.argmin([p.error_expected for p in points]))
     gaps = belief.draws()
     gaps = gaps - gaps[best]
     for point, gap in zip(points, gaps, strict=True):
-        if point.error_mean - points[best].error_mean <= np.std(gap):
+        if point.error_expected - points[best].error_expected <= np.std(gap):
             return point
     return points[best]
 
@@ -208,7 +217,7 @@ def _caveats_of_noise(rows: Rows, points: Rows) -> list[str]:
 
 
 def _beats(row: ConfigSummary, point: ConfigSummary) -> bool:
-    return row.extra_propagation <= point.extra_propagation and row.error_mean < point.error_mean
+    return row.extra_propagation <= point.extra_propagation and row.error_expected < point.error_expected
 
 
 def _caveats_of_baselines(search: Search, rows: Rows, points: Rows) -> list[str]:

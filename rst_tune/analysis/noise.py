@@ -9,11 +9,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rst_tune.analysis import posterior
 from rst_tune.analysis.beliefs import Beliefs, from_replicates, nondominated_probability
 from rst_tune.analysis.pareto import front
 from rst_tune.analysis.records import Search, Trial, counted
 
-__all__ = ["CONFIRMED", "DISMISSED", "ConfigSummary", "Verdict", "beliefs_about", "beliefs_of", "eligible", "summarise"]
+__all__ = [
+    "CONFIRMED",
+    "DISMISSED",
+    "ConfigSummary",
+    "Verdict",
+    "beliefs_about",
+    "beliefs_of",
+    "probabilities",
+    "summarise",
+    "trusted",
+]
 
 Verdict = Literal["confirmed", "uncertain", "dominated", "single seed"]
 
@@ -23,13 +34,19 @@ DISMISSED = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigSummary:
-    """One configuration: its replicates, and what they say. Errors in percent, on the validation split."""
+    """One configuration: its replicates, and what they say. Errors in percent, on the validation split.
+
+    `error_mean` is measured, over its own seeds. `error_expected` is the true mean as all trials together make it
+    believable: a lucky single run is drawn towards its neighbours. The front is that of the expected errors.
+    """
 
     config_id: str
     config: Mapping[str, Any]
     extra_propagation: float
     error_mean: float
     error_sem: float | None
+    error_expected: float
+    error_expected_sd: float | None
     seeds: int
     errors: tuple[float, ...]
     seed_ids: tuple[int, ...]
@@ -44,19 +61,47 @@ class ConfigSummary:
 def summarise(search: Search) -> list[ConfigSummary]:
     """Return every configuration that has a finished trial, in order of cost, then error.
 
-    P(non-dominated) is None as long as no configuration has two seeds: then nothing is known of the noise. Once
-    confirming began, only a replicated configuration may be on the front or keep another one off it: among
-    hundreds of single runs some are lucky. A single run then has the probability of joining that front.
+    P(non-dominated) is None as long as no configuration has two seeds: then nothing is known of the noise. It is a
+    matter of replicates alone: once confirming began, only a replicated configuration may keep another one off the
+    front, and a single run has the probability of joining those.
     """
-    rows = [_summary(key, counted(trials)) for key, trials in search.by_config().items()]
-    able = eligible(rows, search)
-    chances = _chances(rows, able)
-    members = front([_point(row, ok) for row, ok in zip(rows, able, strict=True)])
+    rows = _expected([_summary(key, counted(trials)) for key, trials in search.by_config().items()], search)
+    chances = _chances(rows, eligible(rows, search))
+    members = front([_point(row, ok) for row, ok in zip(rows, trusted(rows, search), strict=True)])
     rows = [
         replace(row, p_nondominated=chance, on_front=bool(member), verdict=_verdict(row.seeds, chance))
         for row, chance, member in zip(rows, chances, members, strict=True)
     ]
-    return sorted(rows, key=lambda r: (r.extra_propagation, r.error_mean, r.config_id))
+    return sorted(rows, key=lambda r: (r.extra_propagation, r.error_expected, r.config_id))
+
+
+def probabilities(trials: Sequence[Trial]) -> dict[str, float | None]:
+    """Return P(non-dominated) of the configurations of some trials among each other, by configuration."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        if trial.finished:
+            groups.setdefault(trial.config_id, []).append(trial)
+    rows = [_summary(key, counted(members)) for key, members in groups.items()]
+    return dict(zip(groups, _chances(rows, [True] * len(rows)), strict=True))
+
+
+def _expected(rows: list[ConfigSummary], search: Search) -> list[ConfigSummary]:
+    """Return the rows with what the smooth belief over all trials expects of them, where there are enough trials."""
+    belief = posterior.fit(search)
+    if belief is None or not rows:
+        return rows
+    mean, sd = belief.log_errors([row.config for row in rows])
+    errors = np.exp(mean)
+    return [
+        replace(row, error_expected=float(error), error_expected_sd=float(error * width))
+        for row, error, width in zip(rows, errors, sd, strict=True)
+    ]
+
+
+def trusted(rows: Sequence[ConfigSummary], search: Search) -> list[bool]:
+    """Return who may be on the front: everyone where luck is smoothed away, else who is eligible."""
+    smooth = all(row.error_expected_sd is not None for row in rows)
+    return [True] * len(rows) if smooth else eligible(rows, search)
 
 
 def beliefs_of(rows: Sequence[ConfigSummary]) -> Beliefs | None:
@@ -78,14 +123,14 @@ def beliefs_about(points: Sequence[ConfigSummary], rows: Sequence[ConfigSummary]
 
 
 def eligible(rows: Sequence[ConfigSummary], search: Search) -> list[bool]:
-    """Return who may be on the front: everyone while searching, the replicated ones once confirming began."""
+    """Return whose measured mean may be trusted: all while searching, the replicated ones once confirming began."""
     replicated = [row.seeds > 1 for row in rows]
     confirming = any(trial.role == "confirm" for trial in search.finished())
     return replicated if confirming and any(replicated) else [True] * len(rows)
 
 
 def _point(row: ConfigSummary, able: bool) -> tuple[float, float]:
-    return (row.error_mean, row.extra_propagation) if able else (np.nan, np.nan)
+    return (row.error_expected, row.extra_propagation) if able else (np.nan, np.nan)
 
 
 def _summary(key: str, trials: list[Trial]) -> ConfigSummary:
@@ -97,6 +142,8 @@ def _summary(key: str, trials: list[Trial]) -> ConfigSummary:
         extra_propagation=trials[0].extra_propagation,
         error_mean=fmean(errors),
         error_sem=_sem(errors),
+        error_expected=fmean(errors),
+        error_expected_sd=None,
         seeds=len(errors),
         errors=errors,
         seed_ids=tuple(t.seed for t in trials),

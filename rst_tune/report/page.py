@@ -132,7 +132,8 @@ def caveat_list(caveats: Sequence[str]) -> str:
 _FRONT_HEADS = (
     "schedule",
     "extra",
-    "error, %",
+    "expected, %",
+    "measured, %",
     "test, %",
     "seeds",
     "P(non-dom.)",
@@ -158,7 +159,8 @@ def _front_row(point: ConfigSummary, picked: bool) -> str:
     config = point.config
     name = escaped(config.get("family", "?")) + ("<small>recommended</small>" if picked else "")
     cells = [
-        words.cost(point.extra_propagation), words.error(point.error_mean, point.error_sem),
+        words.cost(point.extra_propagation), words.error(point.error_expected, point.error_expected_sd),
+        words.error(point.error_mean, point.error_sem),
         words.error(point.test_error_mean, point.test_error_sem), str(point.seeds),
         words.probability(point.p_nondominated),
     ]  # fmt: skip

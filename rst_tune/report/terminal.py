@@ -39,13 +39,16 @@ def front_table(front: Front) -> RenderableType:
 
 
 def _front(front: Front) -> Table:
-    numbers = ("extra", "error %", "test %", "seeds", "P")
+    numbers = ("extra", "expect", "error %", "test %", "seeds", "P")
     table = _table("", *numbers, "verdict", "method", numbers=numbers)
     for column in table.columns[:-1]:  # only the method may be broken over lines
         column.no_wrap = True
     for point in front.points:
         table.add_row("→" if point == front.recommended else "", *_front_cells(point))
-    table.caption = "P: probability that no other configuration is both cheaper and better; → the recommended one"
+    table.caption = (
+        "expect: the error that all trials together make believable, which makes the front; error: as measured\n"
+        "P: probability that no other configuration is both cheaper and better; → the recommended one"
+    )
     table.caption_justify = "left"
     return table
 
@@ -53,6 +56,7 @@ def _front(front: Front) -> Table:
 def _front_cells(point: ConfigSummary) -> list[RenderableType]:
     return [
         words.cost(point.extra_propagation),
+        words.error(point.error_expected),
         words.error(point.error_mean, point.error_sem).replace(" ", ""),
         words.error(point.test_error_mean, point.test_error_sem).replace(" ", ""),
         str(point.seeds),
@@ -147,7 +151,7 @@ def errors_by_cost(comparison: Comparison) -> list[list[str]]:
     gaps = {(g.name, g.cost): words.difference(g.difference, g.low, g.high) for g in comparison.differences}
     rows = []
     for cost in sorted({gap.cost for gap in comparison.differences}):
-        errors = [p.error_mean for p in first.front.points if p.extra_propagation <= cost + 1e-9]
+        errors = [p.error_expected for p in first.front.points if p.extra_propagation <= cost + 1e-9]
         cells = [gaps.get((entry.name, cost), words.MISSING) for entry in others]
         rows.append([words.cost(cost), words.error(min(errors)), *cells])
     return rows

@@ -12,6 +12,7 @@ __all__ = [
     "duration",
     "error",
     "escaped",
+    "expected",
     "method_yaml",
     "moment",
     "number",
@@ -48,6 +49,15 @@ def error(mean: float | None, sem: float | None = None) -> str:
     if sem is None or not math.isfinite(sem):
         return f"{mean:.2f}"
     return f"{mean:.2f} ± {sem:.2f}"
+
+
+def expected(mean: float, sd: float | None) -> str:
+    """Return what is expected of a configuration by all trials together; nothing where there are too few.
+
+    >>> expected(4.0, 0.2), expected(4.0, None)
+    ('expected 4.00 ± 0.20 %', '')
+    """
+    return "" if sd is None else f"expected {error(mean, sd)} %"
 
 
 def cost(extra_propagation: float) -> str:

@@ -148,9 +148,9 @@ def _source(store: Store, model_id: str) -> str:
 
 
 def _aliases(points: tuple[ConfigSummary, ...]) -> dict[str, ConfigSummary]:
-    knee = pareto.knee([(p.error_mean, p.extra_propagation) for p in points])
+    knee = pareto.knee([(p.error_expected, p.extra_propagation) for p in points])
     return {
         names.CHEAPEST: min(points, key=lambda p: p.extra_propagation),
-        names.MOST_ACCURATE: min(points, key=lambda p: p.error_mean),
+        names.MOST_ACCURATE: min(points, key=lambda p: p.error_expected),
         names.KNEE: points[knee or 0],
     }

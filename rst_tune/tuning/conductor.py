@@ -21,7 +21,7 @@ from rst_tune.tuning.study import SearchStudy
 
 __all__ = ["CONFIRM_SEED", "Conductor", "Plan"]
 
-# Confirmation seeds start here above the search's own, so that no seed is used for both.
+# Confirmation seeds start here above the experiment's: no seed is used for both searching and confirming.
 CONFIRM_SEED = 1000
 _AFTER = {"search": "confirm", "confirm": "test", "test": "done"}
 
@@ -41,7 +41,7 @@ class Conductor:
         stopping = experiment.stopping
         self.rungs = Rungs(stopping.name, experiment.fidelity.reduction, stopping.probability, stopping.minimum)
         self._ledger = Ledger(experiment, steps_per_epoch)
-        self._draws = Draws(experiment, study)
+        self._draws = Draws(experiment, study, lambda: (list(replay.trials.values()), replay.reference))
         self._confirmation = Confirmation(experiment.confirm, {config_id(SGD), config_id(SAM)})
         self.slots = float("inf")
         self._running: set[str] = set()
@@ -172,7 +172,8 @@ class Conductor:
         Only the first seed is judged at rungs. Judging each would leave the lucky seeds of a configuration alone.
         """
         epochs = self._rung_epochs[0] if self._rescaled else self._horizon
-        for seed in range(self.experiment.seed, self.experiment.seed + self._seeds_due(identity)):
+        first = self._draws.first_seed(identity)
+        for seed in range(first, first + self._seeds_due(identity)):
             self._plan_training(identity, epochs, seed)
 
     def _plan_training(self, identity: str, epochs: int, seed: int) -> None:
@@ -182,12 +183,13 @@ class Conductor:
 
     def _seeds_due(self, identity: str) -> int:
         stops = self.experiment.stopping.name != "none" and bool(self._rung_epochs)
-        judged = self._replay.trials.get(trial_key(identity, self._horizon, self.experiment.seed))
+        judged = self._replay.trials.get(trial_key(identity, self._horizon, self._draws.first_seed(identity)))
         return self.experiment.seeds if not stops or (judged is not None and judged.finished) else 1
 
     def _rungs_of(self, trial: Trial) -> tuple[int, ...]:
-        judged = trial.role == "search" and trial.seed == self.experiment.seed and not self._rescaled
-        return tuple(self._rung_epochs) if judged else ()
+        if trial.role != "search" or self._rescaled or trial.seed != self._draws.first_seed(trial.config_id):
+            return ()
+        return tuple(self._rung_epochs)
 
     def _judge(self, trial: Trial, epoch: int, error: float) -> Decision:
         self.rungs.reached(runner_of(trial), epoch, error, trial.extra_propagation)

@@ -37,7 +37,7 @@ class Confirmation:
         if self._chosen is None:
             self._chosen = candidates(search().trials, self._settings.candidates, self._ends)
         if self._order is None:
-            self._order = unsettled(search(), list(self._trials.values()), self._chosen, self._settings)
+            self._order = unsettled(list(self._trials.values()), self._chosen, self._settings)
         counts = _seeds(self._chosen, self._trials.values())
         for identity in self._order:
             if identity not in running or counts[identity] < self._settings.first:
@@ -79,7 +79,7 @@ def believed(groups: Mapping[str, Sequence[Trial]]) -> NDArray[np.float64]:
     return posterior.fit_trials(trials).errors([group[0].config for group in groups.values()])
 
 
-def unsettled(search: Search, confirming: Sequence[Trial], chosen: Sequence[str], settings: Confirm) -> list[str]:
+def unsettled(confirming: Sequence[Trial], chosen: Sequence[str], settings: Confirm) -> list[str]:
     """Return the candidates that need another seed, the most uncertain first.
 
     A candidate is settled when its P(non-dominated) among the candidates is below `probability` or above one minus
@@ -89,17 +89,11 @@ def unsettled(search: Search, confirming: Sequence[Trial], chosen: Sequence[str]
     fewest = [identity for identity in chosen if seeds[identity] < settings.first]
     if fewest:
         return sorted(fewest, key=lambda identity: seeds[identity])
-    chance = _chances(search, [t for t in confirming if t.config_id in seeds])
+    chance = noise.probabilities([t for t in confirming if t.config_id in seeds])
     doubt = {
         identity: abs(p - 0.5)
-        for identity, p in chance.items()
+        # As long as nothing is known of the noise, all are in doubt.
+        for identity, p in ((i, 0.5 if p is None else p) for i, p in chance.items())
         if settings.probability < p < 1 - settings.probability and seeds[identity] < settings.seeds
     }
     return sorted(doubt, key=lambda identity: doubt[identity])
-
-
-def _chances(search: Search, confirming: Sequence[Trial]) -> Mapping[str, float]:
-    """Return P(non-dominated) by configuration; one half as long as nothing is known of the noise."""
-    only = Search(directory=search.directory, header=search.header, trials=tuple(confirming), phase="confirm")
-    rows = noise.summarise(only)
-    return {row.config_id: 0.5 if row.p_nondominated is None else row.p_nondominated for row in rows}

@@ -26,9 +26,11 @@ class _Part(BaseModel):
 
 
 class Sampler(_Part):
-    """Who draws: `tpe`, `gp`, `nsga2`, `random`, or `grid` (every point of a space of lists)."""
+    """Who draws: `front` (the largest expected gain of the front for its compute), Optuna's `tpe`, `gp`, `nsga2` or
+    `random`, or `grid` (every point of a space of lists).
+    """
 
-    name: Literal["tpe", "gp", "nsga2", "random", "grid"] = "tpe"
+    name: Literal["front", "tpe", "gp", "nsga2", "random", "grid"] = "front"
     startup: Count = 10
     storage: str | None = None  # an Optuna storage URL; None keeps a journal file in the output directory
 
@@ -83,7 +85,7 @@ class Confirm(_Part):
     """
 
     enabled: bool = True
-    share: Share = 0.5
+    share: Share = 0.25
     seeds: Count = 10
     first: Count = 3
     candidates: Count = 8

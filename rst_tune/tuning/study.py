@@ -12,7 +12,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,12 +22,16 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBSto
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from rst_tune.analysis.records import config_id
+from rst_tune.analysis.records import Trial, config_id
 from rst_tune.tuning import files
+from rst_tune.tuning.chooser import Chooser
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.space import Coordinates, Space
 
-__all__ = ["SearchStudy"]
+__all__ = ["SearchStudy", "Seen"]
+
+Seen = tuple[Sequence[Trial], tuple[float, float] | None]
+"""The trials of a search so far, and its reference point."""
 
 JOURNAL_NAME = "study.journal"
 _STATES = {
@@ -46,9 +50,9 @@ def _sampler(name: str, seed: int, startup: int) -> BaseSampler:
                 return GPSampler(seed=seed, n_startup_trials=startup)
             case "nsga2":
                 return NSGAIISampler(seed=seed, population_size=max(startup, 2))
-            case "random":
-                return RandomSampler(seed=seed)
-    return TPESampler(seed=seed, n_startup_trials=startup)
+            case "tpe":
+                return TPESampler(seed=seed, n_startup_trials=startup)
+    return RandomSampler(seed=seed)
 
 
 def _storage(url: str | None, directory: Path | None) -> BaseStorage:
@@ -106,21 +110,33 @@ class SearchStudy:
         )
         self._numbers: dict[str, int] = {}
         self._open: set[str] = set()
+        sampler = experiment.sampler
+        self._chooser = (
+            Chooser(self._point, rho=experiment.task.recipe.rho, startup=sampler.startup)
+            if sampler.name == "front"
+            else None
+        )
 
-    def draw(self, number: int, attempt: int = 0) -> Coordinates:
-        """Return the coordinates of the `number`-th draw of this search, at a first or a further attempt."""
+    def draw(self, number: int, attempt: int = 0, seen: Seen = ((), None)) -> Coordinates:
+        """Return the coordinates of the `number`-th draw of this search, at a first or a further attempt.
+
+        `seen` are the trials so far and the reference point: the sampler `front` goes by them, the others by the study.
+        """
         sampler = self.experiment.sampler
-        seed = (self.experiment.seed * 1_000_003 + number) * 64 + attempt
-        self.study.sampler = _sampler(sampler.name, seed % 2**32, sampler.startup)
+        seed = ((self.experiment.seed * 1_000_003 + number) * 64 + attempt) % 2**32
+        chosen = self._chooser.choose(*seen, seed) if self._chooser is not None else None
+        if chosen is not None:
+            self.study.enqueue_trial(chosen)
+        self.study.sampler = _sampler(sampler.name, seed, sampler.startup)
         trial = self.study.ask()
         point = self._point(trial)
         self._remember(point, trial)
         return point
 
-    def _point(self, trial: optuna.Trial) -> Coordinates:
+    def _point(self, trial: Any) -> Coordinates:
         if self._user_space is not None:
             return dict(self._user_space(trial))
-        return cast(Space, self.experiment.space).draw(cast(Any, trial))
+        return cast(Space, self.experiment.space).draw(trial)
 
     def take(self, point: Coordinates) -> None:
         """Let the study know of a point that was not drawn; one outside its space it cannot learn from."""

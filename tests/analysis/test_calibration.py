@@ -50,7 +50,8 @@ def test_the_interval_covers_what_it_says_on_real_trainings(seen: int) -> None:
 
 
 def test_whole_configurations_that_were_never_tried_are_covered_too() -> None:
-    trials = trained()
+    """Of those that train. Where a region that was never tried breaks down, no neighbour tells it."""
+    trials = [t for t in trained() if (t.error or 0.0) < 20]
     names = sorted({t.config_id for t in trials if 0 < t.extra_propagation < 1})
     shares = []
     for split in range(6):

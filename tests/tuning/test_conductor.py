@@ -164,8 +164,9 @@ def test_further_seeds_of_a_judged_search_are_trained_only_once_the_first_has_fi
         t.config_id: [s for s in search.trials if s.config_id == t.config_id] for t in search.trials
     }.values():
         assert len(trials) == (3 if trials[0].finished else 1)
-        assert [t.seed for t in trials] == list(range(len(trials)))
+        assert [t.seed for t in trials] == [trials[0].seed + k for k in range(len(trials))]
         assert not any(t.rungs for t in trials[1:])
+    assert len({t.seed for t in search.trials}) == len(search.trials), "every configuration has its own seeds"
     assert any(t.status == "stopped" for t in search.trials)
 
 
@@ -180,9 +181,13 @@ def test_confirmation_settles_who_is_on_the_front():
     search = simulate(experiment("budget={trials: 40}", "confirm={first: 2, seeds: 10, candidates: 6}"), world)
     front = fronts.delivered(search)
     seeds = Counter(t.config_id for t in search.trials if t.role == "confirm")
-    for point in front.points:
-        assert point.seeds == seeds[point.config_id]
-        assert point.p_nondominated >= 0.95 or point.p_nondominated <= 0.05 or point.seeds == 10
+    confirmed = [row for row in front.summaries if row.seeds > 1]
+    assert len(confirmed) == len(seeds) == 6
+    for row in confirmed:
+        assert row.seeds == seeds[row.config_id]
+        assert row.p_nondominated >= 0.95 or row.p_nondominated <= 0.05 or row.seeds == 10
+    assert sum(point.seeds > 1 for point in front.points) >= 3
+    assert front.recommended.seeds > 1
     assert min(seeds.values()) < 10, "a settled candidate gets no further seeds"
 
 

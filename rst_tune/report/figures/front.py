@@ -78,11 +78,14 @@ def _ring(point: ConfigSummary) -> go.Scatter:
 
 
 def _staircase(points: Sequence[ConfigSummary], color: str, dash: str) -> go.Scatter:
-    """Join a front the only honest way: what a cost buys stays the same until a dearer point is better."""
+    """Join a front the only honest way: what a cost buys stays the same until a dearer point is better.
+
+    The line is at the expected errors, which make the front; the markers are at what was measured.
+    """
     ordered = sorted(points, key=lambda p: p.extra_propagation)
     return go.Scatter(
         x=rounded(p.extra_propagation for p in ordered),
-        y=rounded(p.error_mean for p in ordered),
+        y=rounded(p.error_expected for p in ordered),
         mode="lines",
         line={"shape": "hv", "color": color, "width": 1.5, "dash": dash},
         hoverinfo="skip",

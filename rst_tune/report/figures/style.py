@@ -87,6 +87,7 @@ def hover(point: ConfigSummary) -> str:
         f"<b>{words.escaped(labels.describe(config))}</b>",
         words.escaped(words.parameters(config.get("schedule", {}))),
         f"error {words.error(point.error_mean, point.error_sem)} % ({seeds})",
+        words.expected(point.error_expected, point.error_expected_sd),
         f"γ_rst {words.number(config.get('gamma_rst'), 3)} · ρ {words.number(config.get('rho'), 3)}",
     ]
     if point.p_nondominated is not None:

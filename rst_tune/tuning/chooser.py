@@ -1,0 +1,156 @@
+"""The sampler `front`: it draws where the front is expected to grow most for the compute it takes.
+
+Of many random points of the space it takes the one with the largest expected gain of hypervolume for each pair that
+its training costs. The cost of a point is known before training, so only the error is uncertain: the gain is a sum of
+expected improvements over the steps of the front as it is believed to be. What is believed comes from
+`analysis.posterior`. A trial that is running counts with the error that is expected of it, so that workers do not draw
+the same point twice; so does one that was stopped, of which nothing else is known.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from rst_tune.analysis import pareto, posterior
+from rst_tune.analysis.posterior import Posterior
+from rst_tune.analysis.records import Trial
+from rst_tune.tuning.job import OUT_OF_MEMORY
+from rst_tune.tuning.space import Coordinates, configuration
+
+__all__ = ["CANDIDATES", "Chooser", "RandomSuggester", "expected_gain"]
+
+Array = NDArray[np.float64]
+
+CANDIDATES = 1000
+# A candidate's schedule is built over so few steps: its mean is all that is looked at.
+STEPS = 64
+# More finished trials than this are looked at through a sample, and the scales of the belief are fitted again only
+# when a tenth has come in: a draw then takes as long after 20,000 trials as after 200.
+OFTEN = 40
+# Of more running and stopped trials than this the latest are believed, and of more finished ones the front is of the
+# latest: the draws gather where the front is.
+BELIEVED, RECENT = 100, 1000
+# What a training that diverged or did not fit into memory counts as, in percent.
+BROKEN = 100.0
+
+
+class RandomSuggester:
+    """Answers like an Optuna trial, at random, and remembers the answers in `params`."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self.params: dict[str, Any] = {}
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """Return a number of the range."""
+        if name not in self.params:
+            value = np.exp(self._rng.uniform(np.log(low), np.log(high))) if log else self._rng.uniform(low, high)
+            if step is not None:
+                value = low + step * self._rng.integers(0, int((high - low) / step + 1e-9) + 1)
+            self.params[name] = float(np.clip(value, low, high))
+        return float(self.params[name])
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        """Return a whole number of the range."""
+        if name not in self.params:
+            drawn = self._rng.integers(0, (high - low) // step + 1) * step + low
+            if log:
+                drawn = np.clip(round(np.exp(self._rng.uniform(np.log(low), np.log(high)))), low, high)
+            self.params[name] = int(drawn)
+        return int(self.params[name])
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        """Return one of the choices."""
+        if name not in self.params:
+            self.params[name] = choices[int(self._rng.integers(len(choices)))]
+        return self.params[name]
+
+
+class Chooser:
+    """Chooses the parameters of the next draw from the trials so far. What it keeps between draws is only a cache."""
+
+    def __init__(self, draw: Callable[[Any], Coordinates], *, rho: float, startup: int) -> None:
+        self._draw, self._rho = draw, rho
+        self._startup = max(startup, posterior.FEWEST)
+        self._scales: tuple[int, Any] = (0, None)
+
+    def choose(
+        self, trials: Sequence[Trial], reference: tuple[float, float] | None, seed: int
+    ) -> dict[str, Any] | None:
+        """Return the parameters of the next draw, or None as long as too little has finished to believe anything."""
+        finished = sorted((t for t in map(_learnt, trials) if t.finished), key=lambda t: t.ended or 0.0)
+        if len(finished) < self._startup or reference is None:
+            return None
+        candidates = self._candidates(seed)
+        configs = [config for _, config in candidates]
+        looked_at = [t.config for t in trials if t.status in ("waiting", "running", "stopped")][-BELIEVED:]
+        belief = self._belief(finished, [*configs, *looked_at]).believing(looked_at)
+        recent = [t.config for t in finished[-RECENT:]]
+        tried = np.column_stack([belief.errors(recent), _costs(recent)])
+        costs = _costs(configs)
+        gain = expected_gain(*belief.log_errors(configs), costs, tried, reference)
+        return candidates[int(np.argmax(gain / (1 + costs)))][0]
+
+    def _belief(self, finished: Sequence[Trial], known: Sequence[Mapping[str, Any]]) -> Posterior:
+        at, scales = self._scales
+        if at != (at := _refitted_at(len(finished))):
+            scales = posterior.fit_trials(finished[:at], known=known).scales
+            self._scales = (at, scales)
+        return posterior.fit_trials(finished, scales=scales, known=known)
+
+    def _candidates(self, seed: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        rng = np.random.default_rng(seed)
+        found = []
+        for _ in range(CANDIDATES):
+            suggester = RandomSuggester(rng)
+            point = self._draw(suggester)
+            found.append((suggester.params, configuration(point, total_steps=STEPS, rho=self._rho)))
+        return found
+
+
+def _learnt(trial: Trial) -> Trial:
+    """Return the trial as the belief learns it: one that broke down ended with the largest error there is."""
+    broken = trial.full and (trial.status == "diverged" or trial.reason.startswith(OUT_OF_MEMORY))
+    return replace(trial, status="complete", error=BROKEN) if broken else trial
+
+
+def _refitted_at(count: int) -> int:
+    """Return the number of trials at which the scales were last fitted: always, then at every tenth more.
+
+    >>> [_refitted_at(n) for n in (8, 39, 44, 45, 10_000)]
+    [8, 39, 44, 44, 9786]
+    """
+    at = min(count, OFTEN)
+    while (following := at + max(at // 10, 1)) <= count and at >= OFTEN:
+        at = following
+    return at
+
+
+def _costs(configs: Sequence[Mapping[str, Any]]) -> Array:
+    return np.array([float(config["extra_propagation"]) for config in configs])
+
+
+def expected_gain(mean: Array, sd: Array, costs: Array, tried: Array, reference: tuple[float, float]) -> Array:
+    """Return the expected gain of hypervolume of trainings whose log error is normal and whose cost is known.
+
+    `tried` has a row (error, cost) for each point that the front is made of. Between two steps of the front the
+    error to beat is constant: the gain there is the width times the expected improvement over that error.
+
+    >>> tried = np.array([[5.0, 0.5]])
+    >>> expected_gain(np.log([4.0]), np.array([1e-9]), np.array([0.3]), tried, (10.0, 1.0)).round(3).tolist()
+    [1.7]
+    """
+    steps = np.array(sorted((c, e) for e, c in tried[pareto.front(tried)] if e < reference[0] and c < reference[1]))
+    steps = steps.reshape(-1, 2)
+    edges = np.concatenate([[-np.inf], steps[:, 0], [reference[1]]])
+    to_beat = np.concatenate([[reference[0]], steps[:, 1]])
+    width = np.clip(edges[None, 1:] - np.maximum(edges[None, :-1], costs[:, None]), 0.0, None)
+    z = (np.log(to_beat)[None, :] - mean[:, None]) / sd[:, None]
+    improved = to_beat * stats.norm.cdf(z) - np.exp(mean + sd**2 / 2)[:, None] * stats.norm.cdf(z - sd[:, None])
+    return np.asarray((width * np.maximum(improved, 0.0)).sum(axis=1))

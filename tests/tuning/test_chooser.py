@@ -1,0 +1,129 @@
+"""The sampler `front`: what it expects to gain, and what it learns from."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rst_tune.analysis import pareto
+from rst_tune.analysis.records import Trial, config_id
+from rst_tune.tuning.chooser import Chooser, RandomSuggester, expected_gain
+from rst_tune.tuning.experiment import load_space
+from rst_tune.tuning.job import OUT_OF_MEMORY
+from rst_tune.tuning.space import configuration
+
+REFERENCE = (12.0, 1.1)
+
+
+def made(number: int, family: str, c: float, gamma: float, error: float | None, **more: object) -> Trial:
+    point = {"family": family, "c": c, "gamma_rst": gamma, "rule": "sam"}
+    point |= {} if family == "constant" else {"shape": 1.0}
+    return Trial(
+        key=str(number), number=number, role="search", config_id=config_id(point),
+        config=configuration(point, total_steps=100, rho=0.1), seed=number, epochs=10, full=True, drawn=float(number),
+        ended=float(number), **({"status": "complete", "error": error} | more),
+    )  # fmt: skip
+
+
+def truth(c: float, gamma: float) -> float:
+    """Cost helps, and gamma_rst 1 is best."""
+    return 4 + 4 * np.exp(-5 * c) + 3 * np.log(gamma) ** 2
+
+
+def seen(count: int = 30, seed: int = 0) -> list[Trial]:
+    rng = np.random.default_rng(seed)
+    draws = [(rng.uniform(0.05, 1.0), rng.uniform(0.4, 1.5)) for _ in range(count)]
+    return [made(n, "constant", c, g, truth(c, g) + 0.1 * rng.normal()) for n, (c, g) in enumerate(draws)]
+
+
+def chooser(**changes: object) -> Chooser:
+    space = load_space("grst").model_copy(update=changes)
+    return Chooser(space.draw, rho=0.1, startup=8)
+
+
+@pytest.mark.parametrize("cost", [0.05, 0.3, 0.5, 0.9])
+def test_the_expected_gain_is_that_of_many_draws(cost):
+    rng = np.random.default_rng(0)
+    tried = np.array([[6.0, 0.2], [5.0, 0.5], [9.0, 0.6]])
+    mean, sd = np.log(5.2), 0.2
+    before = pareto.hypervolume(tried, REFERENCE)
+    drawn = np.exp(mean + sd * rng.normal(size=4000))
+    gains = [pareto.hypervolume([*tried.tolist(), (error, cost)], REFERENCE) - before for error in drawn]
+    (found,) = expected_gain(np.array([mean]), np.array([sd]), np.array([cost]), tried, REFERENCE)
+    assert found == pytest.approx(np.mean(gains), abs=4 * stats.sem(gains) + 1e-9)
+
+
+def test_with_nothing_below_the_reference_every_improvement_counts():
+    far = np.array([[50.0, 0.5]])
+    gain = expected_gain(np.log([6.0, 20.0]), np.array([1e-9, 1e-9]), np.array([0.1, 0.1]), far, REFERENCE)
+    assert gain.tolist() == pytest.approx([6.0, 0.0])
+
+
+def test_too_few_finished_trials_choose_nothing():
+    assert chooser().choose(seen(7), REFERENCE, 0) is None
+    assert chooser().choose(seen(8), None, 0) is None
+
+
+def volume_after(draws: int, seed: int, *, chosen: bool) -> float:
+    """Return the true hypervolume of what was drawn, chosen or at random."""
+    trials, rng, use = seen(10, seed), np.random.default_rng(100 + seed), chooser(families=["constant"])
+    for number in range(10, 10 + draws):
+        params = use.choose(trials, REFERENCE, number) if chosen else None
+        c, gamma = (params["c"], params["gamma_rst"]) if params else (rng.uniform(0.05, 1), rng.uniform(0.4, 1.5))
+        trials.append(made(number, "constant", c, gamma, truth(c, gamma) + 0.1 * rng.normal()))
+    points = [(truth(t.extra_propagation, t.config["gamma_rst"]), t.extra_propagation) for t in trials]
+    return pareto.hypervolume(points, REFERENCE)
+
+
+def test_the_draws_go_where_the_front_can_grow():
+    gains = [volume_after(12, seed, chosen=True) - volume_after(12, seed, chosen=False) for seed in range(4)]
+    assert min(gains) > 0, gains
+
+
+def test_the_same_trials_and_seed_choose_the_same_whatever_was_asked_before():
+    fresh, used = chooser(), chooser()
+    for count in (10, 20, 47):
+        used.choose(seen(50)[:count], REFERENCE, count)
+    assert fresh.choose(seen(50), REFERENCE, 1) == used.choose(seen(50), REFERENCE, 1)
+    assert fresh.choose(seen(50), REFERENCE, 1) != fresh.choose(seen(50), REFERENCE, 2)
+
+
+def test_running_trials_spread_the_draws():
+    """Workers that draw at once must not all get the same point."""
+    trials, places = seen(), []
+    for number in range(6):
+        params = chooser().choose(trials, REFERENCE, 0)
+        places.append((params["family"], round(params["c"], 2), round(params["gamma_rst"], 2)))
+        drawn = made(100 + number, params["family"], params["c"], params["gamma_rst"], None)
+        trials.append(replace(drawn, status="running", ended=None))
+    assert len(set(places)) >= 3
+
+
+@pytest.mark.parametrize("how", [{"status": "diverged"}, {"status": "failed", "reason": f"{OUT_OF_MEMORY}: 1 GB"}])
+def test_what_broke_down_is_avoided(how):
+    good = seen()
+    broken = [made(50 + i, "constant", 0.05 + 0.02 * i, 1.2, None, **how) for i in range(8)]
+
+    def near(trials: list[Trial]) -> int:
+        chosen = [chooser(families=["constant"]).choose(trials, REFERENCE, seed) for seed in range(15)]
+        return sum(p["c"] < 0.2 and p["gamma_rst"] > 1.0 for p in chosen)
+
+    assert near(good) > 0
+    assert near([*good, *broken]) == 0
+
+
+def test_a_family_that_never_finished_can_be_drawn():
+    families = {chooser().choose(seen(), REFERENCE, seed)["family"] for seed in range(25)}
+    assert families - {"constant"}
+
+
+def test_the_suggester_answers_like_an_optuna_trial():
+    ask = RandomSuggester(np.random.default_rng(0))
+    assert 1.0 <= ask.suggest_float("a", 1.0, 10.0, log=True) <= 10.0
+    assert ask.suggest_float("b", 0.0, 1.0, step=0.25) in (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert ask.suggest_int("c", 1, 9, step=4) in (1, 5, 9)
+    assert 1 <= ask.suggest_int("d", 1, 100, log=True) <= 100
+    assert ask.suggest_categorical("e", ("x", "y")) in ("x", "y")
+    assert ask.suggest_float("a", 1.0, 10.0, log=True) == ask.params["a"]
+    assert list(ask.params) == ["a", "b", "c", "d", "e"]
