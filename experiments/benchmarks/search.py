@@ -33,7 +33,7 @@ from rst_tune.analysis.records import Search
 from rst_tune.tuning.plan import paper_grid_pairs
 
 GRID_PAIRS = paper_grid_pairs(EPOCHS * STEPS_PER_EPOCH)
-BUDGETS = (2000, 4000, 5333, 8000, round(GRID_PAIRS / 10), 16000, 32000)
+BUDGETS = (2000, 5333, round(GRID_PAIRS / 10), 27000)
 ABLATED = (round(GRID_PAIRS / 10),)
 # The grid ends where the paper's own study ends; stock levels off early and is slow to sample.
 FINAL = {"grid": GRID_PAIRS, "stock": 16000}

@@ -21,13 +21,14 @@ from rst_tune.analysis.records import Trial
 from rst_tune.tuning.job import OUT_OF_MEMORY
 from rst_tune.tuning.space import Coordinates, configuration
 
-__all__ = ["CANDIDATES", "Chooser", "RandomSuggester", "expected_gain"]
+__all__ = ["STEPS", "STEPS_OF_COST", "Chooser", "RandomSuggester", "expected_gain"]
 
 Array = NDArray[np.float64]
 
 CANDIDATES = 1000
-# A candidate's schedule is built over so few steps: its mean is all that is looked at.
-STEPS = 64
+# A candidate's schedule is built over so few steps: its mean is all that is looked at. In the cost coordinates the
+# mean is exact over any number of steps.
+STEPS, STEPS_OF_COST = 64, 8
 # More finished trials than this are looked at through a sample, and the scales of the belief are fitted again only
 # when a tenth has come in: a draw then takes as long after 20,000 trials as after 200.
 OFTEN = 40
@@ -75,8 +76,8 @@ class RandomSuggester:
 class Chooser:
     """Chooses the parameters of the next draw from the trials so far. What it keeps between draws is only a cache."""
 
-    def __init__(self, draw: Callable[[Any], Coordinates], *, rho: float, startup: int) -> None:
-        self._draw, self._rho = draw, rho
+    def __init__(self, draw: Callable[[Any], Coordinates], *, rho: float, startup: int, steps: int = STEPS) -> None:
+        self._draw, self._rho, self._steps = draw, rho, steps
         self._startup = max(startup, posterior.FEWEST)
         self._scales: tuple[int, Any] = (0, None)
 
@@ -110,7 +111,7 @@ class Chooser:
         for _ in range(CANDIDATES):
             suggester = RandomSuggester(rng)
             point = self._draw(suggester)
-            found.append((suggester.params, configuration(point, total_steps=STEPS, rho=self._rho)))
+            found.append((suggester.params, configuration(point, total_steps=self._steps, rho=self._rho)))
         return found
 
 

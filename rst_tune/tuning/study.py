@@ -24,7 +24,7 @@ from optuna.trial import TrialState
 
 from rst_tune.analysis.records import Trial, config_id
 from rst_tune.tuning import files
-from rst_tune.tuning.chooser import Chooser
+from rst_tune.tuning.chooser import STEPS, STEPS_OF_COST, Chooser
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.space import Coordinates, Space
 
@@ -110,12 +110,12 @@ class SearchStudy:
         )
         self._numbers: dict[str, int] = {}
         self._open: set[str] = set()
-        sampler = experiment.sampler
-        self._chooser = (
-            Chooser(self._point, rho=experiment.task.recipe.rho, startup=sampler.startup)
-            if sampler.name == "front"
-            else None
-        )
+        self._chooser = self._make_chooser() if experiment.sampler.name == "front" else None
+
+    def _make_chooser(self) -> Chooser:
+        space, startup = self.experiment.space, self.experiment.sampler.startup
+        steps = STEPS_OF_COST if isinstance(space, Space) and space.coordinates == "cost" else STEPS
+        return Chooser(self._point, rho=self.experiment.task.recipe.rho, startup=startup, steps=steps)
 
     def draw(self, number: int, attempt: int = 0, seen: Seen = ((), None)) -> Coordinates:
         """Return the coordinates of the `number`-th draw of this search, at a first or a further attempt.
