@@ -32,8 +32,8 @@ STEPS, STEPS_OF_COST = 64, 8
 # More finished trials than this are looked at through a sample, and the scales of the belief are fitted again only
 # when a tenth has come in: a draw then takes as long after 20,000 trials as after 200.
 OFTEN = 40
-# Of more running and stopped trials than this the latest are believed, and of more finished ones the front is of the
-# latest: the draws gather where the front is.
+# Of more running and stopped trials than this the latest are believed; of more finished ones the latest count, because
+# the draws gather where the front is.
 BELIEVED, RECENT = 100, 1000
 # What a training that diverged or did not fit into memory counts as, in percent.
 BROKEN = 100.0
@@ -74,36 +74,47 @@ class RandomSuggester:
 
 
 class Chooser:
-    """Chooses the parameters of the next draw from the trials so far. What it keeps between draws is only a cache."""
+    """Chooses the parameters of the next draw from the trials that it was told of, in the order in which they ended."""
 
     def __init__(self, draw: Callable[[Any], Coordinates], *, rho: float, startup: int, steps: int = STEPS) -> None:
         self._draw, self._rho, self._steps = draw, rho, steps
         self._startup = max(startup, posterior.FEWEST)
+        self._finished: list[Trial] = []
+        self._stopped: list[Trial] = []
         self._scales: tuple[int, Any] = (0, None)
 
+    def learn(self, trial: Trial) -> None:
+        """Take note of a trial that ended. One that broke down ended with the largest error there is."""
+        broken = trial.full and (trial.status == "diverged" or trial.reason.startswith(OUT_OF_MEMORY))
+        trial = replace(trial, status="complete", error=BROKEN) if broken else trial
+        if trial.finished:
+            self._finished.append(trial)
+        elif trial.status == "stopped":
+            self._stopped.append(trial)
+
     def choose(
-        self, trials: Sequence[Trial], reference: tuple[float, float] | None, seed: int
+        self, running: Sequence[Trial], reference: tuple[float, float] | None, seed: int
     ) -> dict[str, Any] | None:
         """Return the parameters of the next draw, or None as long as too little has finished to believe anything."""
-        finished = sorted((t for t in map(_learnt, trials) if t.finished), key=lambda t: t.ended or 0.0)
-        if len(finished) < self._startup or reference is None:
+        if len(self._finished) < self._startup or reference is None:
             return None
         candidates = self._candidates(seed)
         configs = [config for _, config in candidates]
-        looked_at = [t.config for t in trials if t.status in ("waiting", "running", "stopped")][-BELIEVED:]
-        belief = self._belief(finished, [*configs, *looked_at]).believing(looked_at)
-        recent = [t.config for t in finished[-RECENT:]]
-        tried = np.column_stack([belief.errors(recent), _costs(recent)])
+        looked_at = [t.config for t in (*self._stopped[-BELIEVED:], *running)][-BELIEVED:]
+        tried = self._finished[-RECENT:]
+        belief = self._belief(tried, [*configs, *looked_at]).believing(looked_at)
+        tried_configs = [t.config for t in tried]
+        believed_front = np.column_stack([belief.errors(tried_configs), _costs(tried_configs)])
         costs = _costs(configs)
-        gain = expected_gain(*belief.log_errors(configs), costs, tried, reference)
+        gain = expected_gain(*belief.log_errors(configs), costs, believed_front, reference)
         return candidates[int(np.argmax(gain / (1 + costs)))][0]
 
-    def _belief(self, finished: Sequence[Trial], known: Sequence[Mapping[str, Any]]) -> Posterior:
+    def _belief(self, tried: Sequence[Trial], known: Sequence[Mapping[str, Any]]) -> Posterior:
         at, scales = self._scales
-        if at != (at := _refitted_at(len(finished))):
-            scales = posterior.fit_trials(finished[:at], known=known).scales
+        if at != (at := _refitted_at(len(self._finished))):
+            scales = posterior.fit_trials(self._finished[:at], known=known).scales
             self._scales = (at, scales)
-        return posterior.fit_trials(finished, scales=scales, known=known)
+        return posterior.fit_trials(tried, scales=scales, known=known)
 
     def _candidates(self, seed: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         rng = np.random.default_rng(seed)
@@ -113,12 +124,6 @@ class Chooser:
             point = self._draw(suggester)
             found.append((suggester.params, configuration(point, total_steps=self._steps, rho=self._rho)))
         return found
-
-
-def _learnt(trial: Trial) -> Trial:
-    """Return the trial as the belief learns it: one that broke down ended with the largest error there is."""
-    broken = trial.full and (trial.status == "diverged" or trial.reason.startswith(OUT_OF_MEMORY))
-    return replace(trial, status="complete", error=BROKEN) if broken else trial
 
 
 def _refitted_at(count: int) -> int:

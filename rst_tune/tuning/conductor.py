@@ -17,7 +17,7 @@ from rst_tune.tuning.plans import Plan, lesson_of, plan_of, runner_of
 from rst_tune.tuning.priors import SAM, SGD
 from rst_tune.tuning.rungs import Decision, Rungs
 from rst_tune.tuning.space import configuration, picture
-from rst_tune.tuning.study import SearchStudy
+from rst_tune.tuning.study import SearchStudy, Standing
 
 __all__ = ["CONFIRM_SEED", "Conductor", "Plan"]
 
@@ -41,7 +41,7 @@ class Conductor:
         stopping = experiment.stopping
         self.rungs = Rungs(stopping.name, experiment.fidelity.reduction, stopping.probability, stopping.minimum)
         self._ledger = Ledger(experiment, steps_per_epoch)
-        self._draws = Draws(experiment, study, lambda: (list(replay.trials.values()), replay.reference))
+        self._draws = Draws(experiment, study, self._standing)
         self._confirmation = Confirmation(experiment.confirm, {config_id(SGD), config_id(SAM)})
         self.slots = float("inf")
         self._running: set[str] = set()
@@ -154,6 +154,12 @@ class Conductor:
         if trial.role == "confirm":
             self._confirmation.see(trial)
 
+    def _standing(self) -> Standing:
+        """Return the trials that are out or wait to be handed out again, and the reference point."""
+        out = (self._replay.trials[key] for key in {*self._running, *self._waiting})
+        trials = sorted(out, key=lambda t: t.number)
+        return trials, self._replay.reference
+
     # --- searching --------------------------------------------------------------------------------------------
 
     def _next_search(self) -> Plan | None:
@@ -252,6 +258,7 @@ class Conductor:
     def _absorb(self, trial: Trial) -> None:
         """Let everything that learns from an ended trial learn from it."""
         self._ledger.charge(trial)
+        self._study.learn(trial)
         if trial.role == "confirm":
             self._confirmation.see(trial)
             return

@@ -7,7 +7,7 @@ from rst_tune.analysis.records import config_id
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.priors import SAM, SGD, prior_points
 from rst_tune.tuning.space import Coordinates, Space
-from rst_tune.tuning.study import SearchStudy, Seen
+from rst_tune.tuning.study import SearchStudy, Standing
 
 __all__ = ["Draws"]
 
@@ -20,10 +20,10 @@ OWN_SEEDS = 10_000
 class Draws:
     """The points of a search by configuration id, in the order in which they were drawn."""
 
-    def __init__(self, experiment: Experiment, study: SearchStudy, seen: Callable[[], Seen]) -> None:
+    def __init__(self, experiment: Experiment, study: SearchStudy, standing: Callable[[], Standing]) -> None:
         self.points: dict[str, Coordinates] = {}
         self._numbers: dict[str, int] = {}
-        self._study, self._seen = study, seen
+        self._study, self._standing = study, standing
         self._is_grid = experiment.sampler.name == "grid"
         self._seed, self._seeds = experiment.seed, experiment.seeds
         self._given = deque(_given(experiment.space, grid=self._is_grid))
@@ -66,7 +66,7 @@ class Draws:
         if self._is_grid or self._exhausted:
             return None
         for attempt in range(ATTEMPTS):
-            point = self._study.draw(len(self.points), attempt, self._seen())
+            point = self._study.draw(len(self.points), attempt, self._standing())
             if config_id(point) not in self.points:
                 return point
         self._exhausted = True

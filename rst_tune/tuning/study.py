@@ -28,10 +28,10 @@ from rst_tune.tuning.chooser import STEPS, STEPS_OF_COST, Chooser
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.space import Coordinates, Space
 
-__all__ = ["SearchStudy", "Seen"]
+__all__ = ["SearchStudy", "Standing"]
 
-Seen = tuple[Sequence[Trial], tuple[float, float] | None]
-"""The trials of a search so far, and its reference point."""
+Standing = tuple[Sequence[Trial], tuple[float, float] | None]
+"""The trials that are out, and the reference point."""
 
 JOURNAL_NAME = "study.journal"
 _STATES = {
@@ -117,14 +117,16 @@ class SearchStudy:
         steps = STEPS_OF_COST if isinstance(space, Space) and space.coordinates == "cost" else STEPS
         return Chooser(self._point, rho=self.experiment.task.recipe.rho, startup=startup, steps=steps)
 
-    def draw(self, number: int, attempt: int = 0, seen: Seen = ((), None)) -> Coordinates:
-        """Return the coordinates of the `number`-th draw of this search, at a first or a further attempt.
+    def learn(self, trial: Trial) -> None:
+        """Take note of an ended trial, in order: what the sampler `front` goes by. The others go by what is told."""
+        if self._chooser is not None:
+            self._chooser.learn(trial)
 
-        `seen` are the trials so far and the reference point: the sampler `front` goes by them, the others by the study.
-        """
+    def draw(self, number: int, attempt: int = 0, at: Standing = ((), None)) -> Coordinates:
+        """Return the coordinates of the `number`-th draw of this search, at a first or a further attempt."""
         sampler = self.experiment.sampler
         seed = ((self.experiment.seed * 1_000_003 + number) * 64 + attempt) % 2**32
-        chosen = self._chooser.choose(*seen, seed) if self._chooser is not None else None
+        chosen = self._chooser.choose(*at, seed) if self._chooser is not None else None
         if chosen is not None:
             self.study.enqueue_trial(chosen)
         self.study.sampler = _sampler(sampler.name, seed, sampler.startup)

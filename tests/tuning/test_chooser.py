@@ -37,9 +37,12 @@ def seen(count: int = 30, seed: int = 0) -> list[Trial]:
     return [made(n, "constant", c, g, truth(c, g) + 0.1 * rng.normal()) for n, (c, g) in enumerate(draws)]
 
 
-def chooser(**changes: object) -> Chooser:
-    space = load_space("grst").model_copy(update=changes)
-    return Chooser(space.draw, rho=0.1, startup=8)
+def chooser(trials: list[Trial], **changes: object) -> Chooser:
+    """Return a chooser that has learnt from the trials that ended."""
+    made = Chooser(load_space("grst").model_copy(update=changes).draw, rho=0.1, startup=8, steps=8)
+    for trial in trials:
+        made.learn(trial)
+    return made
 
 
 @pytest.mark.parametrize("cost", [0.05, 0.3, 0.5, 0.9])
@@ -61,17 +64,19 @@ def test_with_nothing_below_the_reference_every_improvement_counts():
 
 
 def test_too_few_finished_trials_choose_nothing():
-    assert chooser().choose(seen(7), REFERENCE, 0) is None
-    assert chooser().choose(seen(8), None, 0) is None
+    assert chooser(seen(7)).choose([], REFERENCE, 0) is None
+    assert chooser(seen(8)).choose([], None, 0) is None
 
 
 def volume_after(draws: int, seed: int, *, chosen: bool) -> float:
     """Return the true hypervolume of what was drawn, chosen or at random."""
-    trials, rng, use = seen(10, seed), np.random.default_rng(100 + seed), chooser(families=["constant"])
+    trials, rng = seen(10, seed), np.random.default_rng(100 + seed)
+    use = chooser(trials, families=["constant"])
     for number in range(10, 10 + draws):
-        params = use.choose(trials, REFERENCE, number) if chosen else None
+        params = use.choose([], REFERENCE, number) if chosen else None
         c, gamma = (params["c"], params["gamma_rst"]) if params else (rng.uniform(0.05, 1), rng.uniform(0.4, 1.5))
         trials.append(made(number, "constant", c, gamma, truth(c, gamma) + 0.1 * rng.normal()))
+        use.learn(trials[-1])
     points = [(truth(t.extra_propagation, t.config["gamma_rst"]), t.extra_propagation) for t in trials]
     return pareto.hypervolume(points, REFERENCE)
 
@@ -82,21 +87,23 @@ def test_the_draws_go_where_the_front_can_grow():
 
 
 def test_the_same_trials_and_seed_choose_the_same_whatever_was_asked_before():
-    fresh, used = chooser(), chooser()
-    for count in (10, 20, 47):
-        used.choose(seen(50)[:count], REFERENCE, count)
-    assert fresh.choose(seen(50), REFERENCE, 1) == used.choose(seen(50), REFERENCE, 1)
-    assert fresh.choose(seen(50), REFERENCE, 1) != fresh.choose(seen(50), REFERENCE, 2)
+    """A resumed search has asked nothing yet, and must draw what the undisturbed one draws."""
+    fresh, used = chooser(seen(50)), chooser(seen(50)[:10])
+    for trial in seen(50)[10:]:
+        used.choose([], REFERENCE, trial.number)
+        used.learn(trial)
+    assert fresh.choose([], REFERENCE, 1) == used.choose([], REFERENCE, 1)
+    assert fresh.choose([], REFERENCE, 1) != fresh.choose([], REFERENCE, 2)
 
 
 def test_running_trials_spread_the_draws():
     """Workers that draw at once must not all get the same point."""
-    trials, places = seen(), []
+    use, running, places = chooser(seen()), [], []
     for number in range(6):
-        params = chooser().choose(trials, REFERENCE, 0)
+        params = use.choose(running, REFERENCE, 0)
         places.append((params["family"], round(params["c"], 2), round(params["gamma_rst"], 2)))
         drawn = made(100 + number, params["family"], params["c"], params["gamma_rst"], None)
-        trials.append(replace(drawn, status="running", ended=None))
+        running.append(replace(drawn, status="running", ended=None))
     assert len(set(places)) >= 3
 
 
@@ -106,7 +113,8 @@ def test_what_broke_down_is_avoided(how):
     broken = [made(50 + i, "constant", 0.05 + 0.02 * i, 1.2, None, **how) for i in range(8)]
 
     def near(trials: list[Trial]) -> int:
-        chosen = [chooser(families=["constant"]).choose(trials, REFERENCE, seed) for seed in range(15)]
+        use = chooser(trials, families=["constant"])
+        chosen = [use.choose([], REFERENCE, seed) for seed in range(15)]
         return sum(p["c"] < 0.2 and p["gamma_rst"] > 1.0 for p in chosen)
 
     assert near(good) > 0
@@ -114,7 +122,8 @@ def test_what_broke_down_is_avoided(how):
 
 
 def test_a_family_that_never_finished_can_be_drawn():
-    families = {chooser().choose(seen(), REFERENCE, seed)["family"] for seed in range(25)}
+    use = chooser(seen())
+    families = {use.choose([], REFERENCE, seed)["family"] for seed in range(25)}
     assert families - {"constant"}
 
 

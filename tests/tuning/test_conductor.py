@@ -86,6 +86,7 @@ CASES = {
     "rescaled": (*TINY, "fidelity.kind=rescaled", "stopping={name: pareto-asha}"),
     "seeds": (*TINY, "seeds=2", "stopping={name: guarded, minimum: 3}"),
     "pairs": ("budget={pairs: 2500}", TINY[1]),
+    "believing": ("budget={trials: 13}", TINY[1], "stopping.name=none"),  # enough finish for the sampler to believe
 }
 
 
