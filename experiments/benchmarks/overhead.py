@@ -26,8 +26,13 @@ from rst_tune.tuning.run import run_search
 
 SECONDS_A_TURN = 0.3
 BUSY = 0.9
-COMMON = ("sampler.name=random", "fidelity.kind=full", "confirm.enabled=false", "tracking.enabled=false")
-NO_WORK = ("task.data={name: digits, train_size: 64}", "task.model.name=mlp-tiny", "task.recipe.epochs=1")
+COMMON = ("fidelity.kind=full", "confirm.enabled=false", "tracking.enabled=false")
+NO_WORK = (
+    "sampler.name=random",
+    "task.data={name: digits, train_size: 64}",
+    "task.model.name=mlp-tiny",
+    "task.recipe.epochs=1",
+)
 
 
 def search(settings: Iterable[str]) -> Search:

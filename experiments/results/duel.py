@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "delivered", "keep", "train", "write"]
 
 NAME = "search"
-REPEATS, BUDGET = 5, 10_000
+REPEATS, BUDGET = 5, 6_000
 FRESH_SEED, FRESH_SEEDS = 5000, 10
 REFERENCE = (12.0, 1.1)
 FRONTS, TRUTH = f"{NAME}_fronts.jsonl.gz", f"{NAME}_truth"

@@ -9,6 +9,7 @@ import duel
 import figures
 import plotly.graph_objects as go
 import published_gains
+import replayed
 import rule_figures
 from claims import OTHER_TASKS, Claim, claims, late_and_early, paired, sam, share_of_gain
 from scipy import stats
@@ -77,6 +78,7 @@ def build(records: Path = KEPT) -> Page:
             write(page, search, rows[name])
     page.say("## 5. The search itself")
     duel.write(page, records)
+    replayed.write(page)
     page.say("## 6. Published against ours")
     _published(page, found["paper"], rows.get("paper"))
     return page

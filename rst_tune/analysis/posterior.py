@@ -28,6 +28,7 @@ from threadpoolctl import threadpool_limits
 from rst_tune.analysis.kernel import GroupedMatern
 from rst_tune.analysis.pareto import front
 from rst_tune.analysis.records import Search, Trial
+from rst_tune.analysis.rungs import expected_ends
 from rst_tune.errors import InputError, unknown_name
 
 __all__ = ["FEWEST", "Posterior", "Recommendation", "coverage", "fit", "fit_trials"]
@@ -165,9 +166,12 @@ def _feature(config: Mapping[str, Any], families: Sequence[str], rules: Sequence
 
 
 def fit(search: Search) -> Posterior | None:
-    """Return the posterior of a search; None with fewer than eight finished trials."""
+    """Return the posterior of a search; None with fewer than eight finished trials.
+
+    Trials that a rung stopped count with the end that was to be expected of them.
+    """
     trials = search.finished()
-    return fit_trials(trials) if len(trials) >= FEWEST else None
+    return fit_trials([*trials, *expected_ends(search)]) if len(trials) >= FEWEST else None
 
 
 def fit_trials(

@@ -1,13 +1,14 @@
-"""Does an early rung predict the end? The rank correlation of each rung, from the record."""
+"""What a rung says of the end, from the record: how well it predicts, and what to expect of who was stopped there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
-from rst_tune.analysis.records import Search
+from rst_tune.analysis.records import Search, Trial
+from rst_tune.analysis.relation import Relation
 
-__all__ = ["RungCorrelation", "rung_correlations"]
+__all__ = ["RungCorrelation", "expected_ends", "rung_correlations"]
 
 FEWEST = 5
 
@@ -42,3 +43,22 @@ def _spearman(pairs: list[tuple[float, float]]) -> float | None:
     if len(pairs) < FEWEST or np.ptp(early) == 0 or np.ptp(late) == 0:
         return None
     return float(stats.spearmanr(early, late).statistic)
+
+
+def expected_ends(search: Search) -> list[Trial]:
+    """Return the stopped trials as if each had been trained to the end that its last rung lets expect.
+
+    A belief from the finished trials alone would be too rosy: where some seeds break down, a rung stops those, and
+    only the lucky ones finish.
+    """
+    relations: dict[int, Relation] = {}
+    for trial in search.finished():
+        for epoch, error in trial.rungs.items():
+            relations.setdefault(epoch, Relation()).add(error, trial.extra_propagation, float(trial.error or 0.0))
+    stopped = [t for t in search.trials if t.status == "stopped" and t.full and t.rungs]
+    known = [t for t in stopped if (found := relations.get(max(t.rungs))) is not None and found.count >= FEWEST]
+    return [replace(t, status="complete", error=_end(relations[max(t.rungs)], t)) for t in known]
+
+
+def _end(relation: Relation, trial: Trial) -> float:
+    return relation.expected(trial.rungs[max(trial.rungs)], trial.extra_propagation)

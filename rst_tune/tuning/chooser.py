@@ -4,7 +4,8 @@ Of many random points of the space it takes the one with the largest expected ga
 its training costs. The cost of a point is known before training, so only the error is uncertain: the gain is a sum of
 expected improvements over the steps of the front as it is believed to be. What is believed comes from
 `analysis.posterior`. A trial that is running counts with the error that is expected of it, so that workers do not draw
-the same point twice; so does one that was stopped, of which nothing else is known.
+the same point twice. One that was stopped counts with what its last rung lets expect: where some seeds break down, the
+rungs stop those, and a belief from the finished ones alone would be too rosy.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -83,10 +84,14 @@ class Chooser:
         self._stopped: list[Trial] = []
         self._scales: tuple[int, Any] = (0, None)
 
-    def learn(self, trial: Trial) -> None:
-        """Take note of a trial that ended. One that broke down ended with the largest error there is."""
+    def learn(self, trial: Trial, expected: float | None = None) -> None:
+        """Take note of a trial that ended; a stopped one counts with the error `expected` at its end, if that is known.
+
+        One that broke down counts with the largest error there is.
+        """
         broken = trial.full and (trial.status == "diverged" or trial.reason.startswith(OUT_OF_MEMORY))
-        trial = replace(trial, status="complete", error=BROKEN) if broken else trial
+        error = BROKEN if broken else expected
+        trial = trial if error is None else replace(trial, status="complete", error=error)
         if trial.finished:
             self._finished.append(trial)
         elif trial.status == "stopped":

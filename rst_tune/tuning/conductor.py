@@ -258,7 +258,7 @@ class Conductor:
     def _absorb(self, trial: Trial) -> None:
         """Let everything that learns from an ended trial learn from it."""
         self._ledger.charge(trial)
-        self._study.learn(trial)
+        self._study.learn(trial, self._expected_end(trial))
         if trial.role == "confirm":
             self._confirmation.see(trial)
             return
@@ -269,6 +269,12 @@ class Conductor:
         if self._rescaled and not trial.full and self._promoted(trial):
             return
         self._tell(trial)
+
+    def _expected_end(self, trial: Trial) -> float | None:
+        """Return the error that a stopped trial would have ended with, as far as its last rung tells."""
+        if trial.status != "stopped" or not trial.rungs:
+            return None
+        return self.rungs.expected(runner_of(trial), max(trial.rungs))
 
     def _promoted(self, trial: Trial) -> bool:
         """Judge a whole short training; when it goes on, plan the next longer one."""

@@ -1,5 +1,6 @@
 """What a search will cost, before anything is spent."""
 
+import math
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -80,7 +81,8 @@ def measure_pair(experiment: Experiment, data: Dataset, seconds: float = 2.0) ->
 def _mean_cost(space: Space | str) -> float:
     axis = space.extra_propagation if isinstance(space, Space) else 0.5
     if isinstance(axis, Range):
-        return (axis.low + axis.high) / 2
+        wide = axis.high - axis.low
+        return wide / math.log(axis.high / axis.low) if axis.log else axis.low + wide / 2
     values = axis if isinstance(axis, list) else [axis]
     return sum(values) / len(values)
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rst_tune.analysis import pareto
+from rst_tune.analysis.relation import Relation, Staircase
 from rst_tune.errors import unknown_name
-from rst_tune.tuning.relation import Relation, Staircase
 
 __all__ = ["Decision", "Rungs", "pareto_order", "pareto_place"]
 
@@ -87,6 +87,11 @@ class Rungs:
     def decide(self, key: str, rung: int) -> Decision:
         """Return whether `key`, which has reached `rung`, stops there."""
         return STOPPERS[self.stopper](self, key, rung)
+
+    def expected(self, key: str, rung: int) -> float | None:
+        """Return the final error to expect of `key`, which has reached `rung`; None while too few have finished."""
+        relation = self._rungs[rung].relation
+        return relation.expected(*self._rungs[rung].of(key)) if relation.count >= self.minimum else None
 
     def correlations(self) -> dict[int, float | None]:
         """Return for each rung Spearman's correlation of its error with the final error; None: undefined so far."""

@@ -117,10 +117,10 @@ class SearchStudy:
         steps = STEPS_OF_COST if isinstance(space, Space) and space.coordinates == "cost" else STEPS
         return Chooser(self._point, rho=self.experiment.task.recipe.rho, startup=startup, steps=steps)
 
-    def learn(self, trial: Trial) -> None:
+    def learn(self, trial: Trial, expected: float | None = None) -> None:
         """Take note of an ended trial, in order: what the sampler `front` goes by. The others go by what is told."""
         if self._chooser is not None:
-            self._chooser.learn(trial)
+            self._chooser.learn(trial, expected)
 
     def draw(self, number: int, attempt: int = 0, at: Standing = ((), None)) -> Coordinates:
         """Return the coordinates of the `number`-th draw of this search, at a first or a further attempt."""

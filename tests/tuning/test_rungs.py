@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import World, experiment, misleading, pairs_of, simulate, telling, true_hypervolume
 
+from rst_tune.analysis.relation import Relation, Staircase
 from rst_tune.errors import InputError
-from rst_tune.tuning.relation import Relation, Staircase
 from rst_tune.tuning.rungs import STOPPERS, Rungs, pareto_order, pareto_place
 
 points_of = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30)

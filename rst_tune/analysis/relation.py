@@ -65,6 +65,11 @@ class Relation:
         variance = max(self._squares - float(weights @ self._moment), 0.0) / freedom
         return float(x @ weights), sqrt(variance * (1.0 + float(x @ inverse @ x))), freedom
 
+    def expected(self, rung_error: float, cost: float) -> float:
+        """Return the final error to expect: no lower than the best that finished, no higher than it was at the rung."""
+        lowest = min(final for _, final in self._rows)
+        return max(lowest, min(self.predict(rung_error, cost)[0], rung_error))
+
     def hopeless(self, rung_error: float) -> bool:
         """Return whether the error stands far above whatever was seen to finish."""
         mean, square = self._gram[0, 1] / self.count, self._gram[1, 1] / self.count
