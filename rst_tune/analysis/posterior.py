@@ -15,6 +15,7 @@ the same fit estimates.
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log, log1p
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ class Posterior:
 
     def errors(self, configs: Sequence[Mapping[str, Any]]) -> Array:
         """Return the believed true mean error of each configuration, in percent."""
-        return np.exp(self._logs(configs, noise=False)[0])
+        return np.asarray(np.exp(self.model.predict(_features(configs, self.families, self.rules))))
 
     def log_errors(self, configs: Sequence[Mapping[str, Any]]) -> tuple[Array, Array]:
         """Return mean and standard deviation of the logarithm of the true mean error of each configuration."""
@@ -158,11 +159,11 @@ def _feature(config: Mapping[str, Any], families: Sequence[str], rules: Sequence
     shape = 1.0 if drawn is None else float(drawn)
     present = min(1.0, cost / SMALL_COST)
     gamma = max(float(config.get("gamma_rst") or 0.0), SMALLEST_GAMMA)
-    degree = np.log(gamma) - 0.5 * np.log(max(cost, SMALL_COST / 2))
+    degree = log(gamma) - 0.5 * log(max(cost, SMALL_COST / 2))
     apart = min(1.0, 5 * cost) * min(1.0, 4 * (1 - cost)) * shape
     of_family = [apart * (family == name) for name in families[1:]]
     of_rule = [present * (rule == name) for name in rules[1:]]
-    return [np.log1p(15 * cost) / np.log(16), present * float(degree), *of_family, *of_rule]
+    return [log1p(15 * cost) / log(16), present * degree, *of_family, *of_rule]
 
 
 def fit(search: Search) -> Posterior | None:

@@ -35,7 +35,7 @@ STEPS, STEPS_OF_COST = 64, 8
 OFTEN = 40
 # Of more running and stopped trials than this the latest are believed; of more finished ones the latest count, because
 # the draws gather where the front is.
-BELIEVED, RECENT = 100, 1000
+BELIEVED, RECENT = 100, 300
 # What a training that diverged or did not fit into memory counts as, in percent.
 BROKEN = 100.0
 
@@ -52,19 +52,17 @@ class RandomSuggester:
     ) -> float:
         """Return a number of the range."""
         if name not in self.params:
-            value = np.exp(self._rng.uniform(np.log(low), np.log(high))) if log else self._rng.uniform(low, high)
+            value = low * (high / low) ** self._rng.random() if log else low + (high - low) * self._rng.random()
             if step is not None:
                 value = low + step * self._rng.integers(0, int((high - low) / step + 1e-9) + 1)
-            self.params[name] = float(np.clip(value, low, high))
+            self.params[name] = min(max(float(value), low), high)
         return float(self.params[name])
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
         """Return a whole number of the range."""
         if name not in self.params:
             drawn = self._rng.integers(0, (high - low) // step + 1) * step + low
-            if log:
-                drawn = np.clip(round(np.exp(self._rng.uniform(np.log(low), np.log(high)))), low, high)
-            self.params[name] = int(drawn)
+            self.params[name] = round(low * (high / low) ** self._rng.random()) if log else int(drawn)
         return int(self.params[name])
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:

@@ -10,7 +10,7 @@ from rst_tune.analysis import published
 from rst_tune.analysis.compare import compare
 from rst_tune.analysis.fronts import delivered
 from rst_tune.analysis.records import Search
-from rst_tune.report import terminal
+from rst_tune.report import terminal, words
 
 
 def text_of(renderable, width: int = 160) -> str:
@@ -27,7 +27,9 @@ def test_the_front_begins_with_the_answer_and_marks_it(search):
     text = text_of(terminal.front_table(front))
     assert text.startswith("Train with ")
     assert sum(line.startswith("→") for line in text.splitlines()) == 1
-    assert all(f"{p.error_mean:.2f}±{p.error_sem:.2f}" in text for p in front.points)
+    for point in front.points:
+        assert words.error(point.error_mean, point.error_sem).replace(" ", "") in text
+        assert f" {point.error_expected:.2f} " in text
     assert all(f"• {caveat}" in text for caveat in front.caveats)
 
 
