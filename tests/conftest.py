@@ -21,6 +21,16 @@ def long(request):
     return request.config.getoption("--long")
 
 
+@pytest.fixture
+def say(record_property):
+    """Write a line of the fault table; it is printed at the end of the session."""
+
+    def line(row: str, injections: int, lost: int = 0) -> None:
+        record_property("fault", f"{row:<62} {injections:>3} injected, {lost} lost")
+
+    return line
+
+
 def pytest_terminal_summary(terminalreporter):
     """Print the fault table: one line for each row that held."""
     passed = terminalreporter.stats.get("passed", [])

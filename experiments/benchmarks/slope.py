@@ -1,6 +1,6 @@
 """Figure 2B of the paper on this machine: extra wall time over SGD against the extra propagation.
 
-    python experiments/benchmarks/slope.py [--steps 160] [--model cnn-tiny] [--width 32]
+    python experiments/benchmarks/slope.py [--steps 160] [--model cnn-tiny] [--width 16]
 
 For p = 0, 0.1 ... 1 a run takes one step in turn, on random images of CIFAR's shape: whatever else the machine does
 then falls on all of them alike. Of each run the median time of a step with and of one without a second pass is taken,
@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=160, help="of each run")
     parser.add_argument("--model", default="cnn-tiny")
-    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")

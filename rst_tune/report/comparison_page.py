@@ -34,7 +34,10 @@ def render(searches: Mapping[str, Search]) -> str:
 def panels(comparison: Comparison) -> list[Panel]:
     """Return the fronts on one picture, and for each other search where it differs from the first."""
     fronts = {entry.name: entry.front.points for entry in comparison.entries}
-    note = "Left is cheaper, down is better. Bars are one standard error over seeds."
+    note = (
+        "Left is cheaper, down is better. Bars are one standard error over seeds. The line is at the expected errors, "
+        "which make the front: all trials together make them believable, where a single one may be lucky."
+    )
     first, *others = comparison.entries
     differences = [_difference(comparison, first.name, other.name, i) for i, other in enumerate(others)]
     return [one_figure("fronts", "The fronts", note, figures.compare(fronts)), *differences]

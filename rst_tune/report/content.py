@@ -183,7 +183,10 @@ def _front(found: fronts.Front) -> Panel:
     points = found.summaries
     span = visible_range(points)
     above = sum(p.error_mean > span[1] for p in points) if span else 0
-    note = "Left is cheaper, down is better. Bars are one standard error over seeds."
+    note = (
+        "Left is cheaper, down is better. Bars are one standard error over seeds. The line is at the expected errors, "
+        "which make the front: all trials together make them believable, where a single one may be lucky."
+    )
     if above:
         note += f" Not in the picture: {above:,} with a higher error; a double click shows all."
     return one_figure("front", "The front", note, figures.front(points, found.recommended, baselines(found)))

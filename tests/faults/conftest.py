@@ -58,13 +58,3 @@ def undisturbed(cluster, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
     run(write_experiment(folder), folder / "output", cluster.address)
     return folder / "output"
-
-
-@pytest.fixture
-def say(record_property):
-    """Write a line of the fault table; it is printed at the end of the session."""
-
-    def line(row: str, injections: int, lost: int = 0) -> None:
-        record_property("fault", f"{row:<62} {injections:>3} injected, {lost} lost")
-
-    return line

@@ -80,8 +80,9 @@ def points_in(database: str) -> int:
     return count_points(database)[0]
 
 
+@pytest.mark.faults
 def test_a_server_killed_in_the_middle_of_a_search_loses_and_doubles_nothing(
-    server: servers.MlflowServer, database: str, directory: Path
+    server: servers.MlflowServer, database: str, directory: Path, say
 ) -> None:
     writer = large_search(trials=40, epochs=20)
     tracker = Tracker(directory, server.uri, interval=0.1)
@@ -104,3 +105,4 @@ def test_a_server_killed_in_the_middle_of_a_search_loses_and_doubles_nothing(
     assert len(found) == 41
     assert {run["status"] for run in found.values()} == {"FINISHED"}
     assert servers.PASSWORD not in json.dumps(found)
+    say("the tracking server, killed and started again", 1, expected - count_points(database)[0])
