@@ -9,10 +9,19 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
+SMALL_TRAINING = [
+    "--set",
+    "task.recipe.epochs=3",
+    "--set",
+    "task.recipe.batch_size=16",
+    "--set",
+    "task.data.validation=20",
+]
 SMALL = ["--set", "task.recipe.epochs=3", "--set", "budget.pairs=120", "--set", "task.data.train_size=128"]
 
 
@@ -46,15 +55,27 @@ def run(words: list[str], folder: Path, **environment: str) -> subprocess.Comple
 
 @pytest.mark.slow
 def test_the_commands_on_ones_own_model_and_data(tmp_path):
-    """`plan`, `run`, `front`, `report` as printed, on the YAML as printed, at a size that a test can afford."""
+    """`plan`, `run`, `front`, `train`, `report` and the YAML as printed, at a size that a test can afford."""
     (tmp_path / "mine.yaml").write_text(snippets("yaml")[0])
+    write_images(tmp_path / "data" / "cifar10.npz")
     lines = [shlex.split(line) for line in commands("rst-tune ") if "$" not in line and "review" not in line]
-    assert [words[1] for words in lines] == ["plan", "run", "front", "report"]
+    assert [words[1] for words in lines] == ["plan", "run", "front", "train", "report"]
     for words in lines:
-        small = SMALL if words[1] in ("plan", "run") else []
+        small = {"plan": SMALL, "run": SMALL, "train": SMALL_TRAINING}.get(words[1], [])
         done = run([*words[1:], *small], tmp_path)
         assert done.returncode == 0, (words, done.stderr)
         assert done.stdout.strip()
+
+
+def write_images(path: Path) -> None:
+    """Write random images of CIFAR's shape."""
+    rng = np.random.default_rng(0)
+    parts = {}
+    for name, count in (("train", 40), ("test", 20)):
+        parts[f"x_{name}"] = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        parts[f"y_{name}"] = np.arange(count) % 10
+    path.parent.mkdir()
+    np.savez(path, **parts)
 
 
 @pytest.mark.slow

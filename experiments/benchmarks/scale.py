@@ -208,7 +208,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=27)
     parser.add_argument("--epoch-seconds", type=float, default=60.0)
-    parser.add_argument("--sampler", default="tpe")
+    parser.add_argument("--sampler", default="front")
     parser.add_argument("--ray-ms", type=float, default=2.2, help="Ray's own time for a report")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--minutes", type=float, default=60.0, help="give up after that much real time")

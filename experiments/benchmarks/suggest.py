@@ -1,6 +1,6 @@
 """What the search itself costs after 10,000 trials: time of a suggestion, of a result, and memory of the driver.
 
-    python experiments/benchmarks/suggest.py [--trials 10000] [--concurrent 64] [--sampler tpe]
+    python experiments/benchmarks/suggest.py [--trials 10000] [--concurrent 64] [--sampler front]
 
 The trials are simulated: they carry histories of the usual size, and 64 at a time are running. Nothing is trained and
 Ray is not started; record, study (a journal file) and rungs are the real ones, in a temporary directory. All but the
@@ -83,9 +83,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--concurrent", type=int, default=64)
-    parser.add_argument("--sampler", default="tpe")
+    parser.add_argument("--sampler", default="front")
     given = parser.parse_args()
-    startup = max(10, given.trials - given.concurrent - 4 * LAST)
+    startup = max(10, given.trials - given.concurrent - 8 * LAST)
     settings = [f"budget={{trials: {given.trials}}}", "confirm.enabled=false"]
     settings += [f"sampler={{name: {given.sampler}, startup: {startup}}}"]
     experiment = load_experiment("digits", settings)

@@ -88,7 +88,8 @@ def made(search: Search) -> str:
     """Return how a study was made: the command, the commit, the seeds, the time."""
     study = next(s for s in STUDIES.values() if s.experiment.split("/")[-1] == search.header["name"])
     seeds = sorted({trial.seed for trial in search.trials})
-    wall = words.duration(search.updated - float(search.header["time"]))
+    begun = min([float(search.header["time"]), *(trial.drawn for trial in search.trials)])
+    wall = words.duration(search.updated - begun)
     busy = words.duration(sum(trial.seconds for trial in search.trials))
     cores = int(search.header.get("devices", {}).get("CPU", 1))
     return (
