@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 SMALL_TRAINING = [
     "--set",
-    "task.recipe.epochs=3",
+    "task.recipe.epochs=2",
     "--set",
     "task.recipe.batch_size=16",
     "--set",
