@@ -2,8 +2,8 @@
 
 The front is that of the expected errors, which all trials together make believable; what was measured stands beside
 them. The recommended point follows the one-standard-error rule: the cheapest replicated point of the front whose
-expected error is within one standard error of the lowest one. The standard error is that of the difference, from the
-joint belief of `beliefs`. Where no configuration has two seeds, none is known, and the knee of the front is named.
+expected and measured errors are within one standard error of the lowest expected one. Where no configuration has two
+seeds, the knee of the front is named.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rst_tune.analysis import labels, pareto
-from rst_tune.analysis.noise import CONFIRMED, ConfigSummary, beliefs_about, summarise, trusted
+from rst_tune.analysis.noise import CONFIRMED, ConfigSummary, summarise, trusted
 from rst_tune.analysis.records import Search
 
 __all__ = ["Front", "delivered"]
@@ -96,7 +96,7 @@ def delivered(search: Search) -> Front:
     rows = tuple(summarise(search))
     points = tuple(row for row in rows if row.on_front)
     reference = pareto.reference_of(search)
-    recommended = _recommended(points, rows)
+    recommended = _recommended(points)
     base, sam = (_baseline(rows, test) for test in (labels.is_base, labels.is_sam))
     area = [(p.error_expected, p.extra_propagation) for p in points]
     return Front(
@@ -132,22 +132,20 @@ def _uncertainty(row: ConfigSummary) -> float:
     return (row.error_sem if row.error_expected_sd is None else row.error_expected_sd) or 0.0
 
 
-def _recommended(points: Rows, rows: Rows) -> ConfigSummary | None:
-    """Return the cheapest replicated point within a standard error of the lowest; of single runs, the knee."""
-    points = tuple(p for p in points if p.seeds > 1) or points
-    if not points:
-        return None
-    belief = beliefs_about(points, rows)
-    if belief is None:
+def _recommended(points: Rows) -> ConfigSummary | None:
+    """Return the cheapest replicated point within a standard error of the lowest; of single runs, the knee.
+
+    The standard error is that of the lowest one, measured or believed, whichever is larger. With that of the
+    difference, a point of which nearly nothing is known would always be near enough.
+    """
+    replicated = tuple(p for p in points if p.seeds > 1)
+    if not replicated:
         index = pareto.knee([(p.error_expected, p.extra_propagation) for p in points])
-        return points[index or 0]
-    best = int(np.argmin([p.error_expected for p in points]))
-    gaps = belief.draws()
-    gaps = gaps - gaps[best]
-    for point, gap in zip(points, gaps, strict=True):
-        if point.error_expected - points[best].error_expected <= np.std(gap):
-            return point
-    return points[best]
+        return points[index or 0] if points else None
+    best = min(replicated, key=lambda p: p.error_expected)
+    enough = best.error_expected + max(best.error_sem or 0.0, best.error_expected_sd or 0.0)
+    near = (p for p in replicated if max(p.error_expected, p.error_mean) <= enough)
+    return min(near, key=lambda p: p.extra_propagation, default=best)
 
 
 def _answer(search: Search, point: ConfigSummary | None, base: ConfigSummary | None, sam: ConfigSummary | None) -> str:

@@ -46,6 +46,13 @@ def test_the_recommended_one_is_the_cheapest_within_a_standard_error(tmp_path):
     assert fronts.delivered(search).recommended.extra_propagation == 0.3
 
 
+def test_a_point_of_which_nearly_nothing_is_known_is_not_recommended(tmp_path):
+    """Two seeds that lie far apart are within any standard error of anything."""
+    wild = runs(0.1, [3.5, 16.0])
+    good = [*runs(0.0, [13.0, 13.4, 13.2], 0.0), *runs(0.5, [4.0, 4.1, 4.2]), *runs(0.9, [3.9, 4.0, 4.1])]
+    assert fronts.delivered(search_of([*wild, *good], tmp_path)).recommended.extra_propagation == 0.5
+
+
 def test_without_replicates_the_knee_is_recommended_and_the_front_called_lucky(tmp_path):
     search = search_of([*runs(0.0, [5.0], 0.0), *runs(0.3, [3.1]), *runs(1.0, [3.0])], tmp_path)
     front = fronts.delivered(search)
