@@ -27,7 +27,7 @@ def visible_range(points: Sequence[ConfigSummary]) -> tuple[float, float] | None
     top = min(float(errors.max()), max(wanted))
     margin = 0.06 * (top - float(low)) or 0.5
     spread = max([p.error_sem or 0.0 for p in points if p.on_front] or [0.0])
-    return float(low) - margin - spread, top + margin
+    return max(float(low) - margin - spread, 0.0), top + margin  # no error is below 0
 
 
 def front(
