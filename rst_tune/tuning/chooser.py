@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+from threadpoolctl import threadpool_limits
 
 from rst_tune.analysis import pareto, posterior
 from rst_tune.analysis.posterior import Posterior
@@ -103,14 +104,20 @@ class Chooser:
             return None
         candidates = self._candidates(seed)
         configs = [config for _, config in candidates]
+        costs = _costs(configs)
+        with threadpool_limits(1):  # quicker at this size, and rounded alike on any number of cores
+            gain = self._gain(configs, costs, running, reference)
+        return candidates[int(np.argmax(gain / (1 + costs)))][0]
+
+    def _gain(
+        self, configs: list[dict[str, Any]], costs: Array, running: Sequence[Trial], reference: tuple[float, float]
+    ) -> Array:
         looked_at = [t.config for t in (*self._stopped[-BELIEVED:], *running)][-BELIEVED:]
         tried = self._finished[-RECENT:]
         belief = self._belief(tried, [*configs, *looked_at]).believing(looked_at)
         tried_configs = [t.config for t in tried]
         believed_front = np.column_stack([belief.errors(tried_configs), _costs(tried_configs)])
-        costs = _costs(configs)
-        gain = expected_gain(*belief.log_errors(configs), costs, believed_front, reference)
-        return candidates[int(np.argmax(gain / (1 + costs)))][0]
+        return expected_gain(*belief.log_errors(configs), costs, believed_front, reference)
 
     def _belief(self, tried: Sequence[Trial], known: Sequence[Mapping[str, Any]]) -> Posterior:
         at, scales = self._scales
