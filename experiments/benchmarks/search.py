@@ -6,8 +6,9 @@ Measured is the hypervolume of the TRUE mean errors of the front a method delive
 holds, against the fixed reference point (error 12 %, cost 1.1). Every pair is charged: low rungs, stopped trials,
 replicates, confirmation. Methods are paired by repeat (the same world of seeds) and compared by Wilcoxon's test.
 The features of the belief, the number of candidates and the share of the confirmation were chosen on worlds 200 to 424;
-no other method was tuned. The results that are kept are of worlds 1000 to 1019 (`--first-world 1000`). All worlds draw
-on the same five trained seeds: the standard errors here are likely too small.
+no other method was tuned. The results that are kept are of worlds 1000 to 1019 (`--first-world 1000`), one of which
+showed that stopped trials must count. All worlds draw on the same five trained seeds: the standard errors here are
+likely too small.
 `make_table.py` trains the table; `replay.py` says how it answers, `contenders.py` what is compared.
 """
 
