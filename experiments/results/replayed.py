@@ -36,7 +36,8 @@ def write(page: "Page", path: Path = KEPT) -> None:
         f"configuration at once, so each search can be repeated {kept['repeats']} times. The number is the hypervolume "
         "of the **true** means of the delivered front over the best known, at equal pairs, everything charged. "
         f"`python experiments/benchmarks/search.py --first-world {first}`, worlds {first} to {last}; no setting was "
-        "chosen on these worlds (one of them showed that stopped trials must count, which was then mended), but all worlds draw on the same five trained seeds of the table, on other worlds of "
+        "chosen on these worlds (one of them showed that stopped trials must count, which was then mended), "
+        "but all worlds draw on the same five trained seeds of the table, on other worlds of "
         "which the settings were tried out. * differs from ours at p < 0.05 (paired Wilcoxon test).",
     )
     head = ["search", *(f"{budget:,.0f} pairs" for budget in budgets)]
