@@ -16,8 +16,8 @@ Array = NDArray[np.float64]
 class GroupedMatern(StationaryKernelMixin, Kernel):  # type: ignore[misc]
     """k(x, y) = (1 + a + a²/3)·exp(-a), with a² = 5·Σ_g |x_g - y_g|² / l_g²: Matérn 5/2 over groups of features.
 
-    The indicators of a family or a rule are many features and one thing: one length scale serves them all. A length
-    scale for each of them (scikit-learn's own anisotropic kernel) has more freedom than forty trials can settle.
+    The indicators of a family or a rule are many features and one thing: one length scale serves them all, so that a
+    space of nine families has no more to fit than one of three. scikit-learn's own kernels have one scale or one each.
 
     `sizes` are the numbers of features of the groups, in the order of the columns; `scales` are the l_g.
 

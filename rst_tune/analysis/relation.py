@@ -40,6 +40,7 @@ class Relation:
         self._moment: NDArray[np.float64] = np.zeros(_FEATURES)
         self._squares = 0.0
         self._worst = -np.inf
+        self._lowest = np.inf
 
     @property
     def worst(self) -> float:
@@ -55,6 +56,7 @@ class Relation:
         self._moment += x * final_error
         self._squares += final_error**2
         self._worst = max(self._worst, x[1])
+        self._lowest = min(self._lowest, final_error)
 
     def predict(self, rung_error: float, cost: float) -> tuple[float, float, int]:
         """Return mean, scale and degrees of freedom of the predictive t distribution of the final error."""
@@ -67,8 +69,7 @@ class Relation:
 
     def expected(self, rung_error: float, cost: float) -> float:
         """Return the final error to expect: no lower than the best that finished, no higher than it was at the rung."""
-        lowest = min(final for _, final in self._rows)
-        return max(lowest, min(self.predict(rung_error, cost)[0], rung_error))
+        return max(self._lowest, min(self.predict(rung_error, cost)[0], rung_error))
 
     def hopeless(self, rung_error: float) -> bool:
         """Return whether the error stands far above whatever was seen to finish."""

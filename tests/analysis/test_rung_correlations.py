@@ -1,7 +1,11 @@
 import dataclasses
+import math
 
+import pytest
+
+from rst_tune.analysis import posterior
 from rst_tune.analysis.records import Search, Trial
-from rst_tune.analysis.rungs import rung_correlations
+from rst_tune.analysis.rungs import expected_ends, rung_correlations
 
 
 def trial(number: int, early: float, final: float | None) -> Trial:
@@ -34,3 +38,33 @@ def test_a_short_training_of_the_same_configuration_and_seed_is_a_rung_too(tmp_p
     whole = [dataclasses.replace(trial(i, 0.0, 5.0 + i), rungs={}) for i in range(6)]
     (found,) = rung_correlations(search(short + whole, tmp_path))
     assert found.correlation == 1.0
+
+
+def test_a_stopped_trial_is_expected_to_end_where_its_rung_points(tmp_path):
+    finished = [trial(i, math.exp(1 + i / 4), 3.0 + i) for i in range(8)]
+    (found,) = expected_ends(search([*finished, trial(9, math.exp(2.1), None)], tmp_path))
+    assert found.finished
+    assert found.error == pytest.approx(3.0 + 4 * 1.1)
+
+
+def test_what_is_expected_stays_between_the_best_end_and_the_rung(tmp_path):
+    finished = [trial(i, math.exp(1 + i / 4), 3.0 + i) for i in range(8)]
+    lucky, hopeless = trial(8, 0.1, None), trial(9, 11.0, None)
+    ends = {t.number: t.error for t in expected_ends(search([*finished, lucky, hopeless], tmp_path))}
+    assert ends[8] == 3.0
+    assert ends[9] <= 11.0
+
+
+def test_too_few_that_finished_say_nothing_of_the_stopped(tmp_path):
+    finished = [trial(i, 10.0 + i, 3.0 + i) for i in range(4)]
+    assert expected_ends(search([*finished, trial(9, 12.0, None)], tmp_path)) == []
+
+
+def test_the_belief_counts_the_seeds_that_were_stopped(tmp_path):
+    """Where some seeds break down, the rungs stop those: from the others alone the place looks too good."""
+    others = [trial(i, math.exp(1 + i / 4), 3.0 + i) for i in range(8)]
+    broken = [trial(20 + i, math.exp(2.75), None) for i in range(6)]
+    believed = [
+        posterior.fit(search(trials, tmp_path)).predict("None", 0.5, 0.0)[0] for trials in (others, others + broken)
+    ]
+    assert believed[1] > believed[0] + 0.5
