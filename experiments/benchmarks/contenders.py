@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import optuna
-from replay import EPOCHS, REFERENCE, STEPS_PER_EPOCH, Table, pairs_until, place_of
+from replay import EPOCHS, STEPS_PER_EPOCH, Table, pairs_until, place_of
 
 from rst_tune.analysis import noise, pareto
 from rst_tune.analysis.records import Event, Replay, Search, Trial, config_id
@@ -41,6 +41,13 @@ NATIVE: dict[str, Any] = {
     },
     "gamma_gnr": {"low": 0.5, "high": 6.0, "log": True},
 }
+# What the paper recommends or finds best: constant 0.8, G-RST at half the cost, SAM late, a rising line.
+PAPER_POINTS: list[dict[str, Any]] = [
+    {"family": "constant", "c": 0.8, "gamma_rst": 0.8},
+    {"family": "constant", "c": 0.5, "gamma_rst": 1.0},
+    {"family": "step-up", "c": 0.5, "shape": 1.0, "gamma_rst": 0.5},
+    {"family": "ramp-up", "c": 0.5, "shape": 1.0, "gamma_rst": 0.5},
+]
 TENTHS = [i / 10 for i in range(1, 10)]
 RAY_RUNGS, RAY_REDUCTION = (1, 4, 16), 4
 
@@ -94,16 +101,18 @@ class World:
 
     def search(self) -> Search:
         """Return what was done so far."""
-        return Search(directory=Path(), header={}, trials=tuple(self.trials), reference=REFERENCE, phase="done")
+        return Search(
+            directory=Path(), header={}, trials=tuple(self.trials), reference=self.table.reference, phase="done"
+        )
 
 
 # --- the conductor, simulated ---------------------------------------------------------------------------------
 
 
-def experiment_of(space: Mapping[str, Any], budget: float, repeat: int, **changes: Any) -> Experiment:
-    """Return the embedded experiment with this space, budget and seed, and changes to its parts."""
+def experiment_of(space: Mapping[str, Any], budget: float, world: World, **changes: Any) -> Experiment:
+    """Return the embedded experiment with this space and budget, the world's seed, and changes to its parts."""
     content = {"name": "benchmark", "task": Task().model_dump(), "space": space, "budget": {"pairs": budget}}
-    content |= {"seed": repeat, "reference": {"error": REFERENCE[0]}, "tracking": {"enabled": False}}
+    content |= {"seed": world.number, "reference": {"error": world.table.reference[0]}, "tracking": {"enabled": False}}
     return Experiment.model_validate(content | changes)
 
 
@@ -160,7 +169,7 @@ def sampled(sampler: str, space: Mapping[str, Any], budget: float, world: World)
     experiment = experiment_of(
         {**space, **plain},
         budget,
-        world.number,
+        world,
         sampler={"name": sampler},
         fidelity={"kind": "full"},
         stopping={"name": "none"},

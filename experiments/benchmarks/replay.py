@@ -26,7 +26,7 @@ Corner = tuple[float, int, int, int]
 
 TABLE = Path(__file__).with_name("digits_table.npz")
 EPOCHS, STEPS_PER_EPOCH = 20, 15
-REFERENCE = (12.0, 1.1)
+COST_REFERENCE = 1.1
 CHANCE = 90.0
 
 
@@ -48,6 +48,7 @@ class Table:
     costs: Array
     gammas: Array
     curves: Mapping[int, Array]
+    reference: tuple[float, float]
 
     @property
     def seeds(self) -> int:
@@ -109,7 +110,11 @@ class Table:
             for c in np.linspace(lowest, 1.0, 39):
                 for shape in np.linspace(0, 1, 3) if family != "constant" else (0.0,):
                     places += [Place(family, float(c), float(shape), float(g)) for g in np.linspace(0, highest, 31)]
-        return hypervolume([(self.truth(p), p.c) for p in places])
+        return self.hypervolume([(self.truth(p), p.c) for p in places])
+
+    def hypervolume(self, points: list[tuple[float, float]]) -> float:
+        """Return the hypervolume against the fixed reference point."""
+        return pareto.hypervolume(points, self.reference) if points else 0.0
 
 
 def _between(grid: Array, value: float) -> list[tuple[float, int]]:
@@ -118,20 +123,17 @@ def _between(grid: Array, value: float) -> list[tuple[float, int]]:
     return [(1 - share, right - 1), (share, right)]
 
 
-def hypervolume(points: list[tuple[float, float]]) -> float:
-    """Return the hypervolume against the fixed reference point."""
-    return pareto.hypervolume(points, REFERENCE) if points else 0.0
-
-
 def load_table(path: Path = TABLE) -> Table:
     """Return the table in `path`."""
     with np.load(path) as file:
         rows = {name: file[name] for name in ("family", "c", "gamma_rst", "epochs", "seed", "curve")}
+        reference = (float(json.loads(str(file["about"]))["reference"]), COST_REFERENCE)
     families = tuple(dict.fromkeys(rows["family"].tolist()))
     costs, gammas = (np.unique(rows[name][rows["c"] > 0]) for name in ("c", "gamma_rst"))
     gammas = np.concatenate([[0.0], gammas])
     horizons = np.unique(rows["epochs"]).tolist()
-    return Table(families, costs, gammas, {e: _curves(rows, e, families, costs, gammas) for e in horizons})
+    curves = {e: _curves(rows, e, families, costs, gammas) for e in horizons}
+    return Table(families, costs, gammas, curves, reference)
 
 
 def _curves(rows: Mapping[str, Any], epochs: int, families: tuple[str, ...], costs: Array, gammas: Array) -> Array:

@@ -27,7 +27,7 @@ from typing import Any
 import contenders as methods
 import numpy as np
 import optuna
-from replay import EPOCHS, REFERENCE, STEPS_PER_EPOCH, TABLE, Table, hypervolume, load_table
+from replay import EPOCHS, STEPS_PER_EPOCH, TABLE, Table, load_table
 from scipy import stats
 
 from rst_tune.analysis.records import Search
@@ -67,6 +67,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "native coordinates": {"space": methods.NATIVE},
     "cost drawn uniformly, not in its logarithm": {"log": False},
     "no prior points": {"priors": False},
+    "the paper's prior points": {"priors": False, "points": methods.PAPER_POINTS},
     "TPE sampler": {"sampler": {"name": "tpe"}},
     "random sampler": {"sampler": {"name": "random"}},
     "NSGA-II sampler": {"sampler": {"name": "nsga2"}},
@@ -92,7 +93,8 @@ def ours(budget: float, world: methods.World, **changes: Any) -> Search:
     log, priors = changes.pop("log", True), changes.pop("priors", True)
     space = changes.pop("space", None) or methods.cost_space(world.table, log=log)
     world.shared, single = changes.pop("shared", False), changes.pop("single", False)
-    experiment = methods.experiment_of({**space, "priors": priors}, budget, world.number, **changes)
+    space = {**space, "priors": priors, "points": changes.pop("points", [])}
+    experiment = methods.experiment_of(space, budget, world, **changes)
     with methods.candidates_by_single_errors() if single else nullcontext():
         return methods.conduct(experiment, world)
 
@@ -134,8 +136,8 @@ def judged(name: str, search: Search, budget: float, table: Table, pairs: float 
     rows = []
     for recommender, front in RECOMMENDERS.items():
         claims = front(search)
-        value = hypervolume(methods.truth_of([config for config, _ in claims], table)) / table.best
-        claimed = hypervolume([(error, config["extra_propagation"]) for config, error in claims]) / table.best
+        value = table.hypervolume(methods.truth_of([config for config, _ in claims], table)) / table.best
+        claimed = table.hypervolume([(error, config["extra_propagation"]) for config, error in claims]) / table.best
         row = {"method": name, "recommender": recommender, "budget": budget, "ratio": value, "claimed": claimed}
         counts = {"trials": len(search.trials), "finished": len(search.finished()), "size": len(claims)}
         rows.append(row | counts | {"pairs": search.pairs if pairs is None else pairs})
@@ -272,7 +274,7 @@ def main() -> None:
         about = {
             "repeats": given.repeats,
             "worlds": [worlds[0], worlds[-1]],
-            "reference": REFERENCE,
+            "reference": table.reference,
             "best": table.best,
             "grid_pairs": GRID_PAIRS,
         }

@@ -1,6 +1,6 @@
 """A smooth belief of the error over (cost, family, gamma), from every finished trial.
 
-A Gaussian process on the logarithm of the error, with three features, each with its own length scale:
+A Gaussian process (`process.py`) on the logarithm of the error, with three features, each with its own length scale:
 
 - the cost c in its logarithm, because a cheap schedule changes more from 5 to 10 % than from 80 to 85 %;
 - the degree, half way (in logarithms) between gamma_rst, what regularizes on average, and gamma_gnr, what a single
@@ -8,11 +8,11 @@ A Gaussian process on the logarithm of the error, with three features, each with
 - the kind, that is family and rule. At cost 0 and 1 all families are the same schedule, so what is learnt at the ends
   is shared.
 
-`predict` is about the true mean error; the interval of a single training is wider by the noise between seeds, which
-the same fit estimates.
+A training that broke down says that it did, not how badly: errors far above the better ones are cut. `predict` is
+about the true mean error, breakdowns included; the interval is that of a single training, with the noise between
+seeds, which the same fit estimates.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log, log1p
@@ -21,12 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, WhiteKernel
-from threadpoolctl import threadpool_limits
 
-from rst_tune.analysis.kernel import GroupedMatern
+from rst_tune.analysis import process
 from rst_tune.analysis.pareto import front
 from rst_tune.analysis.records import Search, Trial
 from rst_tune.analysis.rungs import expected_ends
@@ -36,12 +32,14 @@ __all__ = ["FEWEST", "Posterior", "Recommendation", "coverage", "fit", "fit_tria
 
 Array = NDArray[np.float64]
 
-FEWEST = 8
+FEWEST = 6
 # The fit costs the cube of this.
 MOST = 200
 SMALLEST_GAMMA = 0.05
 # Below this cost a schedule is nearly the base optimizer: its logarithm, gamma and family fade out.
 SMALL_COST = 0.05
+# An error above so many times the lower quartile of all is a breakdown.
+BROKEN = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +63,7 @@ class Posterior:
     """The fitted belief. `noise_sd` is the spread of log error between seeds; `rule` is the rule most often tried."""
 
     model: Any
+    tail: process.Tail
     families: tuple[str, ...]
     rules: tuple[str, ...]
     rule: str
@@ -78,14 +77,19 @@ class Posterior:
         return float(np.exp(log_mean)), float(np.exp(log_mean) * log_sd)
 
     def interval(self, config: Mapping[str, Any], level: float = 0.9, noise: bool = True) -> tuple[float, float]:
-        """Return the interval of the error of one training, or of the true mean without `noise`."""
+        """Return the interval of the error of one training, or of the true mean without `noise`.
+
+        Where a training may well break down, the interval has no upper end but 100 %.
+        """
         log_mean, log_sd = self._log(config, noise)
         half = float(stats.norm.ppf(0.5 + level / 2)) * log_sd
-        return float(np.exp(log_mean - half)), float(np.exp(log_mean + half))
+        breaks = noise and self.tail.chance(_features([config], self.families, self.rules))[0] > (1 - level) / 2
+        return float(np.exp(log_mean - half)), 100.0 if breaks else float(np.exp(log_mean + half))
 
     def errors(self, configs: Sequence[Mapping[str, Any]]) -> Array:
         """Return the believed true mean error of each configuration, in percent."""
-        return np.asarray(np.exp(self.model.predict(_features(configs, self.families, self.rules))))
+        features = _features(configs, self.families, self.rules)
+        return np.asarray(np.exp(self.model.predict(features)) * self.tail.factor(features))
 
     def log_errors(self, configs: Sequence[Mapping[str, Any]]) -> tuple[Array, Array]:
         """Return mean and standard deviation of the logarithm of the true mean error of each configuration."""
@@ -103,8 +107,10 @@ class Posterior:
         features = _features(configs, self.families, self.rules)
         target = self.model.y_train_ * self.model._y_train_std + self.model._y_train_mean
         expected = self.model.predict(features)
-        model = _conditioned(self.scales, np.vstack([self.model.X_train_, features]), np.append(target, expected))
-        return replace(self, model=model, noise_sd=_noise_sd(model))
+        model = process.conditioned(
+            self.scales, np.vstack([self.model.X_train_, features]), np.append(target, expected)
+        )
+        return replace(self, model=model, noise_sd=process.noise_sd(model))
 
     def recommended_front(self, step: float = 0.05, families: Sequence[str] | None = None) -> list[Recommendation]:
         """Return the front of the believed mean errors over a grid of costs, families and gammas, as far as tried."""
@@ -124,10 +130,12 @@ class Posterior:
         return float(mean[0]), float(sd[0])
 
     def _logs(self, configs: Sequence[Mapping[str, Any]], noise: bool) -> tuple[Array, Array]:
-        mean, sd = self.model.predict(_features(configs, self.families, self.rules), return_std=True)
+        features = _features(configs, self.families, self.rules)
+        mean, sd = self.model.predict(features, return_std=True)
+        if noise:
+            return mean, sd
         # The process predicts a noisy observation; the noise is taken off for the true mean.
-        variance = sd**2 if noise else np.maximum(sd**2 - self.noise_sd**2, 1e-12)
-        return mean, np.sqrt(variance)
+        return mean + np.log(self.tail.factor(features)), np.sqrt(np.maximum(sd**2 - self.noise_sd**2, 1e-12))
 
 
 def _config(family: str, cost: float, gamma_rst: float, rule: str) -> dict[str, Any]:
@@ -167,7 +175,7 @@ def _feature(config: Mapping[str, Any], families: Sequence[str], rules: Sequence
 
 
 def fit(search: Search) -> Posterior | None:
-    """Return the posterior of a search; None with fewer than eight finished trials.
+    """Return the posterior of a search; None with fewer than six finished trials.
 
     Trials that a rung stopped count with the end that was to be expected of them.
     """
@@ -192,17 +200,20 @@ def fit_trials(
     tried = [str(c.get("rule", "sam")) for c in configs if float(c["extra_propagation"]) > 0] or ["sam"]
     rules = tuple(sorted(set(tried), key=lambda name: (name != "sam", name)))
     gammas = [float(c.get("gamma_rst") or 0.0) for c in configs if float(c["extra_propagation"]) > 0] or [1.0]
-    target = np.log(np.maximum([float(t.error or 0.0) for t in used], 1e-3))
+    errors = np.maximum([float(t.error or 0.0) for t in used], 1e-3)
+    cut = BROKEN * float(np.quantile(errors, 0.25))
+    target = np.log(np.minimum(errors, cut))
     features, kinds = _features([t.config for t in used], families, rules), len(families) + len(rules) - 2
     fits = scales is not None and sum(scales.k1.k2.sizes) == features.shape[1]
-    model = _conditioned(scales, features, target) if fits else _fitted(features, kinds, target, seed)
+    model = process.conditioned(scales, features, target) if fits else process.fitted(features, kinds, target, seed)
     return Posterior(
         model=model,
+        tail=process.tail_of(model, features, kinds, errors, cut),
         families=families,
         rules=rules,
         rule=max(rules, key=tried.count),
         gammas=(max(min(gammas), SMALLEST_GAMMA), max(gammas)),
-        noise_sd=_noise_sd(model),
+        noise_sd=process.noise_sd(model),
         trials=len(used),
     )
 
@@ -213,29 +224,6 @@ def _sample(trials: Sequence[Trial], seed: int) -> list[Trial]:
     order = np.random.default_rng(seed).permutation(len(trials)).tolist()
     order.sort(key=lambda i: trials[i].role != "confirm" and 0.0 < trials[i].extra_propagation < 1.0)
     return [trials[i] for i in sorted(order[:MOST])]
-
-
-def _fitted(features: Array, kinds: int, target: Array, seed: int) -> Any:
-    scales, sizes = ((1.0, 2.0, 2.0), (1, 1, kinds)) if kinds else ((1.0, 2.0), (1, 1))
-    smooth = GroupedMatern(scales, sizes)
-    kernel = ConstantKernel(1.0, (1e-2, 1e2)) * smooth + WhiteKernel(0.1, (1e-3, 2.0))
-    model = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
-    with warnings.catch_warnings():
-        # A length scale at its bound says that the error is flat: no news to a user.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        # Matrices this small are several times slower on many threads.
-        with threadpool_limits(1):
-            return model.fit(features, target)
-
-
-def _conditioned(scales: Any, features: Array, target: Array) -> Any:
-    """Return a process whose scales are given."""
-    with threadpool_limits(1):
-        return GaussianProcessRegressor(scales, normalize_y=True, optimizer=None).fit(features, target)
-
-
-def _noise_sd(model: Any) -> float:
-    return float(np.sqrt(model.kernel_.k2.noise_level) * model._y_train_std)
 
 
 def coverage(posterior: Posterior, held_out: Sequence[Trial], level: float = 0.9) -> float:

@@ -29,8 +29,8 @@ Array = NDArray[np.float64]
 
 CANDIDATES = 1000
 # A candidate's schedule is built over so few steps: its mean is all that is looked at. In the cost coordinates the
-# mean is exact over any number of steps.
-STEPS, STEPS_OF_COST = 64, 8
+# mean is exact over any number of steps, so over one.
+STEPS, STEPS_OF_COST = 64, 1
 # More finished trials than this are looked at through a sample, and the scales of the belief are fitted again only
 # when a tenth has come in: a draw then takes as long after 20,000 trials as after 200.
 OFTEN = 40

@@ -31,7 +31,7 @@ class Sampler(_Part):
     """
 
     name: Literal["front", "tpe", "gp", "nsga2", "random", "grid"] = "front"
-    startup: Count = 10
+    startup: Count = 6
     storage: str | None = None  # an Optuna storage URL; None keeps a journal file in the output directory
 
 

@@ -77,7 +77,7 @@ def test_an_unknown_family_lists_the_tried_ones(fitted):
 def test_too_few_trials(tmp_path):
     search = records.load(write_search(tmp_path, trials=2, phase="search", baseline_seeds=1))
     assert posterior.fit(search) is None
-    with pytest.raises(InputError, match="needs 8 finished trials"):
+    with pytest.raises(InputError, match="needs 6 finished trials"):
         posterior.fit_trials(search.finished())
     with pytest.raises(InputError, match="held-out"):
         posterior.coverage(None, [])

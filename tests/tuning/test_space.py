@@ -134,14 +134,21 @@ def test_a_point_outside_the_space_has_no_parameters(change):
     assert space.parameters(point | change) is None
 
 
-def test_priors_are_what_the_paper_recommends_and_can_be_switched_off():
+def test_priors_have_the_regularization_of_sam_where_gamma_is_free_and_can_be_switched_off():
     space = load_space("grst")
-    fields = [{k: p[k] for k in ("family", "c", "gamma_rst")} for p in prior_points(space)[2:]]
-    assert {"family": "constant", "c": 0.8, "gamma_rst": 0.8} in fields
-    assert {"family": "constant", "c": 0.5, "gamma_rst": 1.0} in fields  # G-RST: gamma_gnr 2
-    assert {f["family"] for f in fields} == {"constant", "step-up", "ramp-up"}
+    given = [configuration(p, total_steps=100, rho=0.1) for p in prior_points(space)[2:]]
+    assert [(c["family"], c["extra_propagation"], c["gamma_gnr"]) for c in given] == [
+        ("constant", 0.5, 2.0),
+        ("constant", 0.25, 4.0),
+        ("constant", 0.1, 10.0),
+    ]
     assert prior_points(space.model_copy(update={"priors": False})) == [SGD, SAM]
     assert prior_points(space.model_copy(update={"priors": False, "ends": False})) == []
+
+
+def test_priors_are_what_the_paper_found_best_for_rst_where_gamma_is_one():
+    given = [(p["family"], p["c"], p["gamma_gnr"]) for p in prior_points(load_space("schedules"))[2:]]
+    assert given == [("constant", 0.8, 1.0), ("step-up", 0.5, 1.0), ("ramp-up", 0.5, 1.0)]
 
 
 def test_the_users_own_points_come_after_the_ends():

@@ -1,0 +1,66 @@
+"""The process behind the belief: its scales with few and with many trials, and what breakdowns add."""
+
+import numpy as np
+import pytest
+
+from rst_tune.analysis import posterior, process
+from rst_tune.analysis.records import Trial
+
+
+def trial(number: int, cost: float, gamma: float, error: float) -> Trial:
+    return Trial(
+        key=str(number), number=number, role="search", config_id=f"{cost}-{gamma}", config=config(cost, gamma),
+        seed=number, epochs=20, full=True, drawn=0.0, status="complete", error=error,
+    )  # fmt: skip
+
+
+def config(cost: float, gamma: float) -> dict[str, object]:
+    return {"family": "constant", "extra_propagation": cost, "gamma_rst": gamma, "rule": "sam"}
+
+
+def calm(count: int, seed: int = 0) -> list[Trial]:
+    """Trainings of about 5 % anywhere."""
+    rng = np.random.default_rng(seed)
+    points = zip(rng.uniform(0.05, 1, count), rng.uniform(0.4, 1.5, count), rng.normal(0, 0.1, count), strict=True)
+    return [trial(i, float(c), float(g), float(5 * np.exp(e))) for i, (c, g, e) in enumerate(points)]
+
+
+def lengths(trials: list[Trial]) -> np.ndarray:
+    return np.array(posterior.fit_trials(trials).scales.k1.k2.scales)
+
+
+def test_a_few_trials_leave_the_scales_as_they_are_believed_and_many_move_them():
+    rng = np.random.default_rng(1)
+    costs = rng.uniform(0.05, 1, 150)
+    wavy = [trial(i, float(c), 1.0, float(5 * np.exp(np.sin(12 * c)))) for i, c in enumerate(costs)]
+    few, many = (np.abs(np.log(lengths(trials) / process.LENGTH)).max() for trials in (wavy[:8], wavy))
+    assert few < 0.3
+    assert many > 0.5
+
+
+def broken_at(error: float) -> posterior.Posterior:
+    """Thirty calm trainings, and ten of one configuration, the last of which ends with `error`."""
+    here = [trial(100 + i, 0.1, 1.4, 5.0) for i in range(9)] + [trial(109, 0.1, 1.4, error)]
+    return posterior.fit_trials([*calm(30), *here])
+
+
+def test_a_breakdown_raises_the_mean_error_near_it_and_not_far_away():
+    sound, broken = broken_at(5.0), broken_at(50.0)
+    near = [belief.errors([config(0.1, 1.4)])[0] for belief in (sound, broken)]
+    far = [belief.errors([config(1.0, 0.5)])[0] for belief in (sound, broken)]
+    assert near[0] == pytest.approx(5.0, rel=0.1)
+    # The mean of the ten is 9.5; their neighbours and the calm that is believed before draw it down.
+    assert 6.0 < near[1] < 9.5
+    assert far[1] == pytest.approx(far[0], rel=0.1)
+
+
+def test_how_badly_a_training_broke_down_does_not_matter():
+    assert broken_at(70.0).errors([config(0.1, 1.4)]) == pytest.approx(broken_at(95.0).errors([config(0.1, 1.4)]))
+
+
+def test_the_interval_is_open_where_trainings_break_down():
+    assert broken_at(50.0).interval(config(0.1, 1.4))[1] < 20
+    often = [trial(200 + i, 0.1, 1.4, 60.0) for i in range(5)]
+    belief = posterior.fit_trials([*calm(30), *often])
+    assert belief.interval(config(0.1, 1.4))[1] == 100.0
+    assert belief.interval(config(1.0, 0.5))[1] < 10
