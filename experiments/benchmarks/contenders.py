@@ -282,8 +282,8 @@ def truth_of(configs: Iterable[Mapping[str, Any]], table: Table) -> list[tuple[f
 
 def front_as_measured(search: Search) -> Claims:
     """Return the front of the mean errors; once there are replicates, of the replicated ones."""
-    rows = [replace(row, error_expected=row.error_mean, error_expected_sd=None) for row in noise.summarise(search)]
-    able = [row for row, ok in zip(rows, noise.trusted(rows, search), strict=True) if ok]
+    rows = noise.summarise(search)
+    able = [row for row, ok in zip(rows, noise.eligible(rows, search), strict=True) if ok]
     members = pareto.front([(row.error_mean, row.extra_propagation) for row in able])
     return [(row.config, row.error_mean) for row, member in zip(able, members, strict=True) if member]
 

@@ -133,13 +133,13 @@ def _uncertainty(row: ConfigSummary) -> float:
 
 
 def _recommended(points: Rows) -> ConfigSummary | None:
-    """Return the cheapest replicated point within a standard error of the lowest; of single runs, the knee.
+    """Return the cheapest replicated point within a standard error of the lowest; with less than two such, the knee.
 
     The standard error is that of the lowest one, measured or believed, whichever is larger. With that of the
     difference, a point of which nearly nothing is known would always be near enough.
     """
     replicated = tuple(p for p in points if p.seeds > 1)
-    if not replicated:
+    if len(replicated) < 2:
         index = pareto.knee([(p.error_expected, p.extra_propagation) for p in points])
         return points[index or 0] if points else None
     best = min(replicated, key=lambda p: p.error_expected)

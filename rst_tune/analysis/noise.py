@@ -21,6 +21,7 @@ __all__ = [
     "Verdict",
     "beliefs_about",
     "beliefs_of",
+    "eligible",
     "probabilities",
     "summarise",
     "trusted",
@@ -123,10 +124,13 @@ def beliefs_about(points: Sequence[ConfigSummary], rows: Sequence[ConfigSummary]
 
 
 def eligible(rows: Sequence[ConfigSummary], search: Search) -> list[bool]:
-    """Return whose measured mean may be trusted: all while searching, the replicated ones once confirming began."""
+    """Return whose measured mean may be trusted: all while searching, the replicated ones once confirming began.
+
+    A budget so small that one alone was replicated has confirmed nothing: that one would be a front by itself.
+    """
     replicated = [row.seeds > 1 for row in rows]
     confirming = any(trial.role == "confirm" for trial in search.finished())
-    return replicated if confirming and any(replicated) else [True] * len(rows)
+    return replicated if confirming and sum(replicated) > 1 else [True] * len(rows)
 
 
 def _point(row: ConfigSummary, able: bool) -> tuple[float, float]:

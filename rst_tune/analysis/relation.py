@@ -22,15 +22,16 @@ def _log(error: float) -> float:
 
 
 class Relation:
-    """final error = w0 + w1·log(error at the rung) + w2·cost + noise, from the trials that passed and finished.
+    """log(final error) = w0 + w1·log(error at the rung) + w2·cost + noise, from the trials that passed and finished.
 
-    A rung that predicts nothing leaves the spread of the finished trials as the noise.
+    A rung that predicts nothing leaves the spread of the finished trials as the noise. In logarithms a few trainings
+    that broke down do not rule the slope: many a good one is far behind at an early rung.
 
     >>> relation = Relation()
-    >>> for rung_error, final in ((10, 5.0), (20, 6.0), (40, 7.0), (80, 8.0)):
+    >>> for rung_error, final in ((10, 2.0), (20, 4.0), (40, 8.0), (80, 16.0)):
     ...     relation.add(rung_error, 0.5, final)
-    >>> round(relation.predict(40, 0.5)[0], 6)
-    7.0
+    >>> round(relation.expected(30, 0.5), 6)
+    6.0
     """
 
     def __init__(self) -> None:
@@ -53,13 +54,13 @@ class Relation:
         self.count += 1
         self._rows.append((rung_error, final_error))
         self._gram += np.outer(x, x)
-        self._moment += x * final_error
-        self._squares += final_error**2
+        self._moment += x * _log(final_error)
+        self._squares += _log(final_error) ** 2
         self._worst = max(self._worst, x[1])
         self._lowest = min(self._lowest, final_error)
 
     def predict(self, rung_error: float, cost: float) -> tuple[float, float, int]:
-        """Return mean, scale and degrees of freedom of the predictive t distribution of the final error."""
+        """Return mean, scale and degrees of freedom of the predictive t distribution of the final error's logarithm."""
         x = np.array([1.0, _log(rung_error), cost])
         inverse = np.linalg.pinv(self._gram, hermitian=True)
         weights = inverse @ self._moment
@@ -69,7 +70,20 @@ class Relation:
 
     def expected(self, rung_error: float, cost: float) -> float:
         """Return the final error to expect: no lower than the best that finished, no higher than it was at the rung."""
-        return max(self._lowest, min(self.predict(rung_error, cost)[0], rung_error))
+        return max(self._lowest, min(exp(self.predict(rung_error, cost)[0]), rung_error))
+
+    def chance_below(self, level: float, rung_error: float, cost: float) -> float:
+        """Return the probability that the final error is below `level`."""
+        mean, scale, freedom = self.predict(rung_error, cost)
+        if scale == 0.0:
+            return float(mean < _log(level))
+        return float(stats.t.cdf((_log(level) - mean) / scale, freedom))
+
+    def chance_unseen(self, level: float) -> float:
+        """Return the probability that a final error is below `level`, whatever the rung says."""
+        mean = self._moment[0] / self.count
+        scale = sqrt(max(self._squares / self.count - mean**2, 1e-12))
+        return float(stats.norm.cdf((_log(level) - mean) / scale))
 
     def hopeless(self, rung_error: float) -> bool:
         """Return whether the error stands far above whatever was seen to finish."""

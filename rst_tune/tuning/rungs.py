@@ -5,8 +5,9 @@ Everything here compares trials within one rung only, and minimises (error, extr
 - `asha` keeps the best share by error. It loses the cheap end of the front; it is here to compare with.
 - `pareto-asha` keeps the best share by Pareto rank, ties by hypervolume contribution, so both ends survive.
 - `guarded` stops only where `pareto-asha` would, and only if the trial's probability of ending non-dominated is
-  small under a relation rung -> final that was learnt from the finished trials. A rung that predicts nothing
-  therefore stops nothing but the hopeless: those far worse than whatever was seen to finish.
+  small, by itself and beside that of any trial, under a relation rung -> final that was learnt from the finished
+  trials. A rung that predicts nothing therefore stops nothing but the hopeless: those far worse than whatever was seen
+  to finish.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,6 @@ from dataclasses import dataclass, field
 import moocore
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from rst_tune.analysis import pareto
 from rst_tune.analysis.relation import Relation, Staircase
@@ -24,6 +24,10 @@ from rst_tune.errors import unknown_name
 __all__ = ["Decision", "Rungs", "pareto_order", "pareto_place"]
 
 Points = NDArray[np.float64]
+
+# The more trials have finished, the less likely any further one is to be the best of all. A rung has told something
+# only where the chance is below this share of what it would be without the rung.
+TOLD = 0.5
 
 
 @dataclass(frozen=True)
@@ -97,16 +101,13 @@ class Rungs:
         """Return for each rung Spearman's correlation of its error with the final error; None: undefined so far."""
         return {epoch: rung.relation.correlation() for epoch, rung in sorted(self._rungs.items())}
 
-    def _chance(self, key: str, rung: int) -> float:
-        """Return P(its final error is below that of every finished trial that costs no more)."""
+    def _chances(self, key: str, rung: int) -> tuple[float, float]:
+        """Return P(final error below that of every finished trial that costs no more), with and without the rung."""
         error, cost = self._rungs[rung].of(key)
-        to_beat = self._front.lowest(cost)
+        to_beat, relation = self._front.lowest(cost), self._rungs[rung].relation
         if to_beat is None:
-            return 1.0
-        mean, scale, freedom = self._rungs[rung].relation.predict(error, cost)
-        if scale == 0.0:
-            return float(mean < to_beat)
-        return float(stats.t.cdf((to_beat - mean) / scale, freedom))
+            return 1.0, 1.0
+        return relation.chance_below(to_beat, error, cost), relation.chance_unseen(to_beat)
 
 
 def _go_on(rungs: Rungs, key: str, rung: int) -> Decision:  # noqa: ARG001  one signature for all
@@ -165,11 +166,11 @@ def _guarded(rungs: Rungs, key: str, rung: int) -> Decision:
     if relation.count < rungs.minimum:
         return Decision(False, f"only {relation.count} finished trials to learn from, {rungs.minimum} are needed")
     error = rungs._rungs[rung].of(key)[0]
-    chance = rungs._chance(key, rung)
-    reason = f"{chance:.3f} is its chance to end non-dominated"
+    chance, unseen = rungs._chances(key, rung)
+    reason = f"{chance:.3f} is its chance to end non-dominated, {unseen:.3f} that of any trial"
     if relation.hopeless(error):
         chance, reason = 0.0, f"hopeless: error {error:.2f}, the worst that finished had {relation.worst:.2f}"
-    if chance >= rungs.probability:
+    if chance >= min(rungs.probability, TOLD * unseen):
         return Decision(False, reason, chance)
     asked = _pareto_asha(rungs, key, rung)  # last, because it looks at the whole rung
     return Decision(asked.stop, f"{reason}; {asked.reason}", chance)

@@ -29,8 +29,8 @@ class Space(BaseModel):
 
     `families` is a list of cost families, or (native) a mapping of the paper's families to their parameters. Give
     `gamma_rst` or `gamma_gnr`, not both; neither means gamma_gnr = 1, plain RST. `ends` adds the base optimizer
-    and SAM as the two ends of the front; `priors` evaluates the points that the paper recommends first. `points` are
-    evaluated as they stand, before anything is drawn; a grid may consist of them alone.
+    and SAM as the two ends of the front; `priors` begins with points that are known to be good (`priors.py`).
+    `points` are evaluated as they stand, before anything is drawn; a grid may consist of them alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

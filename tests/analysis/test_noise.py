@@ -59,12 +59,18 @@ def test_one_seed_claims_nothing(tmp_path):
 
 
 def test_a_lucky_single_run_is_not_on_a_confirmed_front(tmp_path):
-    runs = [trial(0.5, 100 + s, 3.0 + 0.1 * s, "confirm") for s in range(3)] + [trial(0.4, 0, 2.5)]
+    runs = [trial(c, 100 + s, 3.5 - c + 0.1 * s, "confirm") for c in (0.5, 0.0) for s in range(2)]
+    runs.append(trial(0.4, 0, 2.5))
     rows = {row.extra_propagation: row for row in noise.summarise(search_of(runs, tmp_path, "confirm"))}
     assert rows[0.5].on_front
     assert rows[0.5].p_nondominated == 1.0
     assert not rows[0.4].on_front
     assert rows[0.4].verdict == "single seed"
+
+
+def test_one_replicated_configuration_is_no_front_by_itself(tmp_path):
+    runs = [trial(0.0, 100, 13.0, "confirm"), trial(0.0, 0, 13.5), trial(0.5, 0, 5.0)]
+    assert [row.on_front for row in noise.summarise(search_of(runs, tmp_path, "done"))] == [True, True]
 
 
 def test_replicated_baselines_do_not_shut_out_the_searched_ones(tmp_path):

@@ -41,10 +41,10 @@ def test_a_short_training_of_the_same_configuration_and_seed_is_a_rung_too(tmp_p
 
 
 def test_a_stopped_trial_is_expected_to_end_where_its_rung_points(tmp_path):
-    finished = [trial(i, math.exp(1 + i / 4), 3.0 + i) for i in range(8)]
+    finished = [trial(i, math.exp(1 + i / 4), 0.5 * math.exp(1 + i / 4)) for i in range(8)]
     (found,) = expected_ends(search([*finished, trial(9, math.exp(2.1), None)], tmp_path))
     assert found.finished
-    assert found.error == pytest.approx(3.0 + 4 * 1.1)
+    assert found.error == pytest.approx(0.5 * math.exp(2.1))
 
 
 def test_what_is_expected_stays_between_the_best_end_and_the_rung(tmp_path):
