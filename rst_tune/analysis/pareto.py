@@ -4,7 +4,7 @@ Points are arrays of shape (n, 2), a row `[error, cost]`. A row that is not fini
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import moocore
@@ -182,10 +182,13 @@ class _Staircase:
         return hypervolume(list(zip(self.errors, self.costs, strict=True)), reference)
 
 
-def hypervolume_history(search: Search) -> list[tuple[float, float, float]]:
+def hypervolume_history(
+    search: Search, believed: Mapping[str, float] | None = None
+) -> list[tuple[float, float, float]]:
     """Return (time, pairs spent so far, hypervolume of the configurations' means) at each change, and at the end.
 
-    Single runs count here, unlike in the delivered front. A replicate may lower it: it corrects a lucky first run.
+    A lucky single run counts here as it was measured, and a replicate may lower it. With the errors that are `believed`
+    of the configurations today there is no luck, and the last value is that of the front of these errors.
     """
     reference = reference_of(search)
     ended = sorted((t for t in search.trials if t.ended is not None), key=lambda t: t.ended or 0.0)
@@ -198,7 +201,8 @@ def hypervolume_history(search: Search) -> list[tuple[float, float, float]]:
         if not trial.finished or reference is None:
             continue
         groups.setdefault(trial.config_id, []).append(trial)
-        if _move(stairs, means, trial, _mean(groups[trial.config_id])):
+        error = believed[trial.config_id] if believed else _mean(groups[trial.config_id])
+        if _move(stairs, means, trial, error):
             value = stairs.hypervolume(reference)
             rows.append((trial.ended or 0.0, pairs, value))
     if ended and (not rows or rows[-1][0] != ended[-1].ended):

@@ -151,7 +151,7 @@ def panels(search: Search, found: fronts.Front) -> list[Panel]:
     points, front = found.summaries, found.points
     return [
         _front(found),
-        one_figure("growth", "How the front grew", _COURSE, figures.hypervolume(pareto.hypervolume_history(search))),
+        _growth(search, found),
         _schedules(front),
         _map(search, found),
         _importances(search),
@@ -165,8 +165,8 @@ def panels(search: Search, found: fronts.Front) -> list[Panel]:
 
 
 _COURSE = (
-    "The area between the front and a fixed reference point, over the compute spent. Flat: nothing new was found. "
-    "It falls when more seeds correct a lucky one."
+    "The area between the front and a fixed reference point, over the compute spent, by the errors that are expected "
+    "of the configurations today. Flat: nothing new was found."
 )
 _TIMELINE = "One line a worker, one bar a trial. Gaps are time in which a worker had nothing to do."
 
@@ -212,6 +212,12 @@ def _schedules(front: Sequence[ConfigSummary]) -> Panel:
         f"{labels.describe(p.config)}\n{words.error(p.error_mean, p.error_sem)} %": figures.schedule(p) for p in drawn
     }
     return Panel(name="schedules", title=title, note=note, plots=plots)
+
+
+def _growth(search: Search, found: fronts.Front) -> Panel:
+    believed = {row.config_id: row.error_expected for row in found.summaries}
+    history = pareto.hypervolume_history(search, believed)
+    return one_figure("growth", "How the front grew", _COURSE, figures.hypervolume(history))
 
 
 def _map(search: Search, found: fronts.Front) -> Panel:

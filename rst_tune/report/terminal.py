@@ -84,7 +84,10 @@ def _status(search: Search, left: float | None) -> list[tuple[str, str]]:
         ("trained to the end", f"{len(search.finished()):,}"),
         ("pairs spent", words.number(search.pairs)),
         *_budget(search),
-        ("hypervolume", words.number(history[-1][2]) if history else "none yet: no trial was trained to its end"),
+        (
+            "hypervolume, as measured",
+            words.number(history[-1][2]) if history else "none yet: no trial was trained to its end",
+        ),
         *(("rung " + str(rung).split(":")[0], str(rung).split(": ")[1]) for rung in rung_correlations(search)),
         ("last news", words.moment(search.updated) if search.updated else words.MISSING),
     ]

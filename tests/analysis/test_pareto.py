@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import write_search
 
-from rst_tune.analysis import pareto, records
+from rst_tune.analysis import fronts, pareto, records
 
 GRID = st.integers(0, 8).map(lambda k: k / 4)
 POINTS = st.lists(st.tuples(GRID, GRID), min_size=1, max_size=12)
@@ -117,6 +117,15 @@ def test_history_equals_recomputing_from_scratch(tmp_path):
         known = [value for at, _, value in history if at <= time]
         assert (known[-1] if known else 0.0) == pytest.approx(expected)
     assert history[-1][1] == pytest.approx(search.pairs)
+
+
+def test_history_of_what_is_believed_never_falls_and_ends_with_the_delivered_front(tmp_path):
+    search = records.load(write_search(tmp_path, trials=40))
+    front = fronts.delivered(search)
+    history = pareto.hypervolume_history(search, {row.config_id: row.error_expected for row in front.summaries})
+    values = [value for _, _, value in history]
+    assert values == sorted(values)
+    assert values[-1] == pytest.approx(front.hypervolume)
 
 
 def test_reference_is_the_recorded_one_else_derived_from_the_base_runs(tmp_path):
