@@ -27,7 +27,7 @@ Points = NDArray[np.float64]
 
 # The more trials have finished, the less likely any further one is to be the best of all. A rung has told something
 # only where the chance is below this share of what it would be without the rung.
-TOLD = 0.5
+TOLD = 0.1
 
 
 @dataclass(frozen=True)
