@@ -2,8 +2,8 @@
 
 The front is that of the expected errors, which all trials together make believable; what was measured stands beside
 them. The recommended point follows the one-standard-error rule: the cheapest replicated point of the front whose
-expected and measured errors are within one standard error of the lowest expected one. Where no configuration has two
-seeds, the knee of the front is named.
+expected and measured errors are within one standard error of the lowest expected one. Where fewer than two points of
+the front have two seeds, its knee is named.
 """
 
 from collections import Counter

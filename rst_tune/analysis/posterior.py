@@ -39,7 +39,7 @@ SMALLEST_GAMMA = 0.05
 # Below this cost a schedule is nearly the base optimizer: its logarithm, gamma and family fade out.
 SMALL_COST = 0.05
 # An error above so many times the lower quartile of all is a breakdown.
-BROKEN = 3.0
+CUT = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ def fit_trials(
     rules = tuple(sorted(set(tried), key=lambda name: (name != "sam", name)))
     gammas = [float(c.get("gamma_rst") or 0.0) for c in configs if float(c["extra_propagation"]) > 0] or [1.0]
     errors = np.maximum([float(t.error or 0.0) for t in used], 1e-3)
-    cut = BROKEN * float(np.quantile(errors, 0.25))
+    cut = CUT * float(np.quantile(errors, 0.25))
     target = np.log(np.minimum(errors, cut))
     features, kinds = _features([t.config for t in used], families, rules), len(families) + len(rules) - 2
     fits = scales is not None and sum(scales.k1.k2.sizes) == features.shape[1]

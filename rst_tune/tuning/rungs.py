@@ -170,7 +170,7 @@ def _guarded(rungs: Rungs, key: str, rung: int) -> Decision:
     reason = f"{chance:.3f} is its chance to end non-dominated, {unseen:.3f} that of any trial"
     if relation.hopeless(error):
         chance, reason = 0.0, f"hopeless: error {error:.2f}, the worst that finished had {relation.worst:.2f}"
-    if chance >= min(rungs.probability, TOLD * unseen):
+    elif chance >= min(rungs.probability, TOLD * unseen):
         return Decision(False, reason, chance)
     asked = _pareto_asha(rungs, key, rung)  # last, because it looks at the whole rung
     return Decision(asked.stop, f"{reason}; {asked.reason}", chance)
