@@ -52,13 +52,16 @@ TENTHS = [i / 10 for i in range(1, 10)]
 RAY_RUNGS, RAY_REDUCTION = (1, 4, 16), 4
 
 
-def cost_space(table: Table, *, log: bool) -> dict[str, Any]:
-    """Return the space of G-RST over the families that the table has; the cost uniform or (`log`) in its logarithm."""
+def cost_space(table: Table, *, log: bool, wide: bool = True) -> dict[str, Any]:
+    """Return the space of G-RST over the families that the table has; the cost uniform or (`log`) in its logarithm.
+
+    `wide` is the shipped range of gamma_rst; else it is a band around what the paper recommends.
+    """
     return {
         "coordinates": "cost",
         "families": list(table.families),
         "extra_propagation": {"low": float(table.costs[0]), "high": 1.0, "log": log},
-        "gamma_rst": {"low": 0.4, "high": 1.5},
+        "gamma_rst": {"low": 0.35, "high": 3.0, "log": True} if wide else {"low": 0.4, "high": 1.5},
     }
 
 

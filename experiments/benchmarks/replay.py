@@ -42,9 +42,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Table:
-    """`curves[epochs]` has the axes family, c, gamma, seed, epoch; percent. Short horizons may have fewer seeds."""
+    """`curves[epochs]` has the axes family, c, gamma, seed, epoch; percent. Short horizons may have fewer seeds.
 
-    families: tuple[str, ...]
+    `trained` names the first axis: a family, with `@0.5` behind it where it was trained half way to the constant.
+    """
+
+    trained: tuple[str, ...]
     costs: Array
     gammas: Array
     curves: Mapping[int, Array]
@@ -65,11 +68,25 @@ class Table:
         if place.c <= 0:
             return [(1.0, 0, 0, 0)]
         found = []
-        for share, family in ((1 - place.shape, "constant"), (place.shape, place.family)):
+        for share, family in self._shapes(place):
             for wc, ic in _between(self.costs, place.c):
                 for wg, ig in _between(self.gammas, place.gamma_rst):
-                    found.append((share * wc * wg, self.families.index(family), ic, ig))
+                    found.append((share * wc * wg, family, ic, ig))
         return [corner for corner in found if corner[0] > 0]
+
+    def _shapes(self, place: Place) -> list[tuple[float, int]]:
+        """Return the trained shapes around the place's own: (weight, family)."""
+        if place.family == "constant":
+            return [(1.0, self.trained.index("constant"))]
+        own = [(family_and_shape(name)[1], i) for i, name in enumerate(self.trained) if family_of(name) == place.family]
+        nodes = sorted([(0.0, self.trained.index("constant")), *own])
+        grid = np.array([shape for shape, _ in nodes])
+        return [(weight, nodes[i][1]) for weight, i in _between(grid, place.shape)]
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families, whatever their shapes."""
+        return tuple(dict.fromkeys(family_of(name) for name in self.trained))
 
     def mean_curve(self, place: Place, epochs: int = EPOCHS) -> Array:
         """Return the mean error of every epoch."""
@@ -108,13 +125,28 @@ class Table:
         places = [Place("constant", 0.0, 0.0, 0.0)]
         for family in self.families:
             for c in np.linspace(lowest, 1.0, 39):
-                for shape in np.linspace(0, 1, 3) if family != "constant" else (0.0,):
+                for shape in np.linspace(0, 1, 5) if family != "constant" else (0.0,):
                     places += [Place(family, float(c), float(shape), float(g)) for g in np.linspace(0, highest, 31)]
         return self.hypervolume([(self.truth(p), p.c) for p in places])
 
     def hypervolume(self, points: list[tuple[float, float]]) -> float:
         """Return the hypervolume against the fixed reference point."""
         return pareto.hypervolume(points, self.reference) if points else 0.0
+
+
+def family_and_shape(name: str) -> tuple[str, float]:
+    """Return what the name of a row's family means.
+
+    >>> family_and_shape("step-up"), family_and_shape("step-up@0.5")
+    (('step-up', 1.0), ('step-up', 0.5))
+    """
+    family, _, shape = name.partition("@")
+    return family, float(shape or 1.0)
+
+
+def family_of(name: str) -> str:
+    """Return the family of a row's name."""
+    return family_and_shape(name)[0]
 
 
 def _between(grid: Array, value: float) -> list[tuple[float, int]]:

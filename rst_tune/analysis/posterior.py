@@ -8,9 +8,10 @@ A Gaussian process (`process.py`) on the logarithm of the error, with three feat
 - the kind, that is family and rule. At cost 0 and 1 all families are the same schedule, so what is learnt at the ends
   is shared.
 
-A training that broke down says that it did, not how badly: errors far above the better ones are cut. `predict` is
-about the true mean error, breakdowns included; the interval is that of a single training, with the noise between
-seeds, which the same fit estimates.
+A training that broke down says that it did, not how badly, and one that is worse than the base optimizer is of no use:
+errors above either are cut, so that what is worth having fills the scale. `predict` is about the true mean error,
+breakdowns included; the interval is that of a single training, with the noise between seeds, which the same fit
+estimates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,8 +39,9 @@ MOST = 200
 SMALLEST_GAMMA = 0.05
 # Below this cost a schedule is nearly the base optimizer: its logarithm, gamma and family fade out.
 SMALL_COST = 0.05
-# An error above so many times the lower quartile of all is a breakdown.
-CUT = 3.0
+# An error above so many times the lower quartile of all is a breakdown, and above so many times that of the base
+# optimizer of no use.
+BROKEN, USELESS = 3.0, 1.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,14 +203,14 @@ def fit_trials(
     rules = tuple(sorted(set(tried), key=lambda name: (name != "sam", name)))
     gammas = [float(c.get("gamma_rst") or 0.0) for c in configs if float(c["extra_propagation"]) > 0] or [1.0]
     errors = np.maximum([float(t.error or 0.0) for t in used], 1e-3)
-    cut = CUT * float(np.quantile(errors, 0.25))
-    target = np.log(np.minimum(errors, cut))
+    broken = BROKEN * float(np.quantile(errors, 0.25))
+    target = np.log(np.minimum(errors, min(broken, _useless(used, errors))))
     features, kinds = _features([t.config for t in used], families, rules), len(families) + len(rules) - 2
     fits = scales is not None and sum(scales.k1.k2.sizes) == features.shape[1]
     model = process.conditioned(scales, features, target) if fits else process.fitted(features, kinds, target, seed)
     return Posterior(
         model=model,
-        tail=process.tail_of(model, features, kinds, errors, cut),
+        tail=process.tail_of(model, features, kinds, errors, broken),
         families=families,
         rules=rules,
         rule=max(rules, key=tried.count),
@@ -216,6 +218,12 @@ def fit_trials(
         noise_sd=process.noise_sd(model),
         trials=len(used),
     )
+
+
+def _useless(trials: Sequence[Trial], errors: Array) -> float:
+    """Return the error above which nothing is worth telling apart: there the base optimizer is better."""
+    base = [error for trial, error in zip(trials, errors, strict=True) if trial.extra_propagation == 0.0]
+    return USELESS * float(np.mean(base)) if base else float("inf")
 
 
 def _sample(trials: Sequence[Trial], seed: int) -> list[Trial]:

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 # What the scales are before any trial: variance, length and noise, the first and the last in units of the variance of
 # the targets. Thirty noisy trials do not fix five numbers by themselves; thousands do, whatever is believed before.
-VARIANCE, LENGTH, NOISE = 1.5, 1.2, 0.25
+VARIANCE, LENGTH, NOISE = 1.5, 1.2, 0.4
 # How far (one standard deviation of the logarithm) a task may well be from that.
 VARIED = 0.3
 # Over what distance trainings break down alike, and how many calm ones each point is believed to have seen.

@@ -1,11 +1,11 @@
 """The sampler `front`: it draws where the front is expected to grow most for the compute it takes.
 
-Of many random points of the space it takes the one with the largest expected gain of hypervolume for each pair that
-its training costs. The cost of a point is known before training, so only the error is uncertain: the gain is a sum of
-expected improvements over the steps of the front as it is believed to be. What is believed comes from
-`analysis.posterior`. A trial that is running counts with the error that is expected of it, so that workers do not draw
-the same point twice. One that was stopped counts with what its last rung lets expect: where some seeds break down, the
-rungs stop those, and a belief from the finished ones alone would be too rosy.
+Of many random points of the space, and then of many near the best of them, it takes the one with the largest expected
+gain of hypervolume for each pair that its training costs. The cost of a point is known before training, so only the
+error is uncertain: the gain is a sum of expected improvements over the steps of the front as it is believed to be. What
+is believed comes from `analysis.posterior`. A trial that is running counts with the error that is expected of it, so
+that workers do not draw the same point twice. One that was stopped counts with what its last rung lets expect: where
+some seeds break down, the rungs stop those, and a belief from the finished ones alone would be too rosy.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +26,11 @@ from rst_tune.tuning.space import Coordinates, configuration
 __all__ = ["STEPS", "STEPS_OF_COST", "Chooser", "RandomSuggester", "expected_gain"]
 
 Array = NDArray[np.float64]
+_Candidate = tuple[dict[str, Any], dict[str, Any]]  # what was drawn, and the configuration that it means
 
-CANDIDATES = 1000
+CANDIDATES, NEIGHBOURS = 1000, 300
+# A neighbour of the best candidate is so far from it (in ranges), and has its choices with this probability.
+NEAR, KEPT = 0.08, 0.8
 # A candidate's schedule is built over so few steps: its mean is all that is looked at. In the cost coordinates the
 # mean is exact over any number of steps, so over one.
 STEPS, STEPS_OF_COST = 64, 1
@@ -42,10 +45,13 @@ BROKEN = 100.0
 
 
 class RandomSuggester:
-    """Answers like an Optuna trial, at random, and remembers the answers in `params`."""
+    """Answers like an Optuna trial, at random, and remembers the answers in `params`.
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
+    Given a point `around`, a number is drawn near that point's and a choice is mostly that point's.
+    """
+
+    def __init__(self, rng: np.random.Generator, around: Mapping[str, Any] | None = None) -> None:
+        self._rng, self._around = rng, around or {}
         self.params: dict[str, Any] = {}
 
     def suggest_float(
@@ -53,11 +59,18 @@ class RandomSuggester:
     ) -> float:
         """Return a number of the range."""
         if name not in self.params:
-            value = low * (high / low) ** self._rng.random() if log else low + (high - low) * self._rng.random()
+            value = self._in_range(name, low, high, log)
             if step is not None:
-                value = low + step * self._rng.integers(0, int((high - low) / step + 1e-9) + 1)
-            self.params[name] = min(max(float(value), low), high)
+                value = low + step * int(self._rng.integers(0, int((high - low) / step + 1e-9) + 1))
+            self.params[name] = min(max(value, low), high)
         return float(self.params[name])
+
+    def _in_range(self, name: str, low: float, high: float, log: bool) -> float:
+        scale, back = (np.log, np.exp) if log else (float, float)
+        start, width = scale(low), scale(high) - scale(low)
+        if name in self._around:
+            return float(back(scale(self._around[name]) + NEAR * width * self._rng.normal()))
+        return float(back(start + width * self._rng.random()))
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
         """Return a whole number of the range."""
@@ -69,7 +82,8 @@ class RandomSuggester:
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
         """Return one of the choices."""
         if name not in self.params:
-            self.params[name] = choices[int(self._rng.integers(len(choices)))]
+            keep = name in self._around and self._rng.random() < KEPT
+            self.params[name] = self._around[name] if keep else choices[int(self._rng.integers(len(choices)))]
         return self.params[name]
 
 
@@ -102,22 +116,30 @@ class Chooser:
         """Return the parameters of the next draw, or None as long as too little has finished to believe anything."""
         if len(self._finished) < self._startup or reference is None:
             return None
-        candidates = self._candidates(seed)
-        configs = [config for _, config in candidates]
-        costs = _costs(configs)
+        rng = np.random.default_rng(seed)
+        candidates = [self._candidate(rng) for _ in range(CANDIDATES)]
         with threadpool_limits(1):  # quicker at this size, and rounded alike on any number of cores
-            gain = self._gain(configs, costs, running, reference)
-        return candidates[int(np.argmax(gain / (1 + costs)))][0]
+            worth = self._worth([config for _, config in candidates], running, reference)
+            best = candidates[int(np.argmax(worth(candidates)))]
+            near = [best, *(self._candidate(rng, best[0]) for _ in range(NEIGHBOURS))]
+            return near[int(np.argmax(worth(near)))][0]
 
-    def _gain(
-        self, configs: list[dict[str, Any]], costs: Array, running: Sequence[Trial], reference: tuple[float, float]
-    ) -> Array:
+    def _worth(
+        self, known: list[dict[str, Any]], running: Sequence[Trial], reference: tuple[float, float]
+    ) -> Callable[[list[_Candidate]], Array]:
+        """Return what gives the expected gain of hypervolume for each pair that a candidate costs."""
         looked_at = [t.config for t in (*self._stopped[-BELIEVED:], *running)][-BELIEVED:]
         tried = self._finished[-RECENT:]
-        belief = self._belief(tried, [*configs, *looked_at]).believing(looked_at)
+        belief = self._belief(tried, [*known, *looked_at]).believing(looked_at)
         tried_configs = [t.config for t in tried]
         believed_front = np.column_stack([belief.errors(tried_configs), _costs(tried_configs)])
-        return expected_gain(*belief.log_errors(configs), costs, believed_front, reference)
+
+        def worth(candidates: list[_Candidate]) -> Array:
+            configs = [config for _, config in candidates]
+            costs = _costs(configs)
+            return expected_gain(*belief.log_errors(configs), costs, believed_front, reference) / (1 + costs)
+
+        return worth
 
     def _belief(self, tried: Sequence[Trial], known: Sequence[Mapping[str, Any]]) -> Posterior:
         at, scales = self._scales
@@ -126,14 +148,10 @@ class Chooser:
             self._scales = (at, scales)
         return posterior.fit_trials(tried, scales=scales, known=known)
 
-    def _candidates(self, seed: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        rng = np.random.default_rng(seed)
-        found = []
-        for _ in range(CANDIDATES):
-            suggester = RandomSuggester(rng)
-            point = self._draw(suggester)
-            found.append((suggester.params, configuration(point, total_steps=self._steps, rho=self._rho)))
-        return found
+    def _candidate(self, rng: np.random.Generator, around: Mapping[str, Any] | None = None) -> _Candidate:
+        suggester = RandomSuggester(rng, around)
+        point = self._draw(suggester)
+        return suggester.params, configuration(point, total_steps=self._steps, rho=self._rho)
 
 
 def _refitted_at(count: int) -> int:

@@ -1,8 +1,13 @@
 """What is evaluated before anything is drawn: the two ends of every front, and what theory or the paper recommends.
 
-Where gamma is free, G-RST at gamma_gnr = 1/p has the mean regularization of SAM at any cost: three such points cover
-the front. Where gamma_gnr is fixed there is no such line, and what the paper found best for RST is tried.
+Where gamma is free, two things bound it. On average G-RST regularizes by gamma_rst = c·gamma_gnr, and SAM has 1; but a
+training bears only so much in the mean square, sqrt(c)·gamma_gnr, and breaks down at two to three times SAM's. So the
+cheap points are constants with gamma_gnr = 2/sqrt(c). Ascents that come late meet a small learning rate and bear more:
+the dearer points have them last, with gamma_gnr = sqrt(8/c). Costs and factors were chosen on the tables of
+`experiments/benchmarks`. Where gamma_gnr is fixed, what the paper found best for RST is tried.
 """
+
+from math import sqrt
 
 from rst_tune.tuning.space import Coordinates, Space
 
@@ -13,7 +18,10 @@ SAM: Coordinates = {"schedule": {"family": "constant", "p": 1.0}, "gamma_gnr": 1
 
 # (family, c, shape, gamma_rst)
 _Point = tuple[str, float, float, float]
-_GRST: tuple[_Point, ...] = tuple(("constant", c, 0.0, 1.0) for c in (0.5, 0.25, 0.1))
+_GRST: tuple[_Point, ...] = (
+    *(("constant", c, 0.0, 2 * sqrt(c)) for c in (0.25, 0.1, 0.05, 0.15)),
+    *(("step-up", c, 1.0, sqrt(8 * c)) for c in (0.5, 0.7, 0.35)),
+)
 # Constant 0.8, SAM late, a rising line.
 _RST: tuple[_Point, ...] = (
     ("constant", 0.8, 0.0, 0.8),

@@ -64,3 +64,18 @@ def test_the_interval_is_open_where_trainings_break_down():
     belief = posterior.fit_trials([*calm(30), *often])
     assert belief.interval(config(0.1, 1.4))[1] == 100.0
     assert belief.interval(config(1.0, 0.5))[1] < 10
+
+
+def test_what_is_worse_than_the_base_optimizer_is_not_told_apart_and_does_not_stretch_the_scale():
+    """With errors of 10 and 11 the 20 % of others would hide the difference; the base optimizer has 12."""
+    rng = np.random.default_rng(2)
+    base = [trial(300 + i, 0.0, 0.0, 12.0) for i in range(3)]
+    good = [trial(i, 0.5, 0.9, 10 * np.exp(0.02 * rng.normal())) for i in range(4)]
+    fair = [trial(10 + i, 0.5, 0.5, 11 * np.exp(0.02 * rng.normal())) for i in range(4)]
+
+    def told(worse: float) -> np.ndarray:
+        bad = [trial(20 + i, 0.1, 1.5, worse) for i in range(6)]
+        return posterior.fit_trials([*base, *good, *fair, *bad]).errors([config(0.5, 0.9), config(0.5, 0.5)])
+
+    assert told(16.0) == pytest.approx(told(20.0), rel=0.05)
+    assert told(20.0)[1] - told(20.0)[0] > 0.4

@@ -8,7 +8,7 @@ from scipy import stats
 
 from rst_tune.analysis import pareto
 from rst_tune.analysis.records import Trial, config_id
-from rst_tune.tuning.chooser import Chooser, RandomSuggester, expected_gain
+from rst_tune.tuning.chooser import NEAR, Chooser, RandomSuggester, expected_gain
 from rst_tune.tuning.experiment import load_space
 from rst_tune.tuning.job import OUT_OF_MEMORY
 from rst_tune.tuning.space import configuration
@@ -136,3 +136,33 @@ def test_the_suggester_answers_like_an_optuna_trial():
     assert ask.suggest_categorical("e", ("x", "y")) in ("x", "y")
     assert ask.suggest_float("a", 1.0, 10.0, log=True) == ask.params["a"]
     assert list(ask.params) == ["a", "b", "c", "d", "e"]
+
+
+def test_neighbours_are_near_in_the_scale_of_each_axis_and_never_outside():
+    around = {"a": 9.5, "b": 0.3, "e": "y"}
+    near = [RandomSuggester(np.random.default_rng(i), around) for i in range(200)]
+    logs = np.log([ask.suggest_float("a", 0.1, 10.0, log=True) for ask in near])
+    plain = np.array([ask.suggest_float("b", 0.0, 1.0) for ask in near])
+    kinds = [ask.suggest_categorical("e", ("x", "y", "z")) for ask in near]
+    assert logs.max() <= np.log(10.0) + 1e-9
+    assert np.abs(logs - np.log(9.5)).mean() / np.log(100.0) < 2 * NEAR
+    assert 0.5 * NEAR < plain.std() < 2 * NEAR
+    assert 0.7 < kinds.count("y") / len(kinds) < 1.0
+
+
+def test_the_chosen_one_is_worth_at_least_as_much_as_the_best_random_one(monkeypatch):
+    """Looking around the best candidate gains something: the same seed, with and without."""
+    use = chooser(seen(), families=["constant"])
+    with_neighbours = [use.choose([], REFERENCE, seed) for seed in range(5)]
+    monkeypatch.setattr("rst_tune.tuning.chooser.NEIGHBOURS", 0)
+    without = [use.choose([], REFERENCE, seed) for seed in range(5)]
+    pairs = list(zip(with_neighbours, without, strict=True))
+    assert any(a != b for a, b in pairs)
+    for a, b in pairs:
+        worth = use._worth([], [], REFERENCE)([(p, _configured(p)) for p in (a, b)])
+        assert worth[0] >= worth[1]
+
+
+def _configured(params: dict[str, float]) -> dict[str, object]:
+    point = {"family": "constant", "c": params["c"], "gamma_rst": params["gamma_rst"], "rule": "sam"}
+    return configuration(point, total_steps=8, rho=0.1)

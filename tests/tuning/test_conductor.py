@@ -55,7 +55,7 @@ def test_the_ends_and_the_priors_come_first_and_the_ends_are_confirmed_whatever_
     search = simulate(experiment(*SMALL), World(rung=telling))
     drawn = [t for t in search.trials if t.role == "search"]
     assert [t.config_id for t in drawn[:2]] == [config_id(SGD), config_id(SAM)]
-    assert [t.config["coordinates"].get("c") for t in drawn[2:5]] == [0.5, 0.25, 0.1]
+    assert [t.config["coordinates"].get("c") for t in drawn[2:5]] == [0.25, 0.1, 0.05]
     assert {config_id(SGD), config_id(SAM)} <= {t.config_id for t in search.trials if t.role == "confirm"}
 
 

@@ -134,14 +134,14 @@ def test_a_point_outside_the_space_has_no_parameters(change):
     assert space.parameters(point | change) is None
 
 
-def test_priors_have_the_regularization_of_sam_where_gamma_is_free_and_can_be_switched_off():
+def test_priors_ask_as_much_of_a_training_at_any_cost_where_gamma_is_free_and_can_be_switched_off():
     space = load_space("grst")
     given = [configuration(p, total_steps=100, rho=0.1) for p in prior_points(space)[2:]]
-    assert [(c["family"], c["extra_propagation"], c["gamma_gnr"]) for c in given] == [
-        ("constant", 0.5, 2.0),
-        ("constant", 0.25, 4.0),
-        ("constant", 0.1, 10.0),
-    ]
+    cheap, dear = ([c for c in given if c["family"] == family] for family in ("constant", "step-up"))
+    assert [c["extra_propagation"] for c in cheap] == [0.25, 0.1, 0.05, 0.15]
+    assert [round(c["extra_propagation"], 9) for c in dear] == [0.5, 0.7, 0.35]
+    squares = [c["gamma_gnr"] ** 2 * c["extra_propagation"] for c in (*cheap, *dear)]
+    assert squares == pytest.approx([4.0] * 4 + [8.0] * 3)
     assert prior_points(space.model_copy(update={"priors": False})) == [SGD, SAM]
     assert prior_points(space.model_copy(update={"priors": False, "ends": False})) == []
 
