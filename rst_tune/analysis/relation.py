@@ -69,7 +69,12 @@ class Relation:
         return float(x @ weights), sqrt(variance * (1.0 + float(x @ inverse @ x))), freedom
 
     def expected(self, rung_error: float, cost: float) -> float:
-        """Return the final error to expect: no lower than the best that finished, no higher than it was at the rung."""
+        """Return the final error to expect: no lower than the best that finished, no higher than it was at the rung.
+
+        Of a hopeless one nothing is known but what it had: no trial like it has finished.
+        """
+        if self.hopeless(rung_error):
+            return rung_error
         return max(self._lowest, min(exp(self.predict(rung_error, cost)[0]), rung_error))
 
     def chance_below(self, level: float, rung_error: float, cost: float) -> float:
