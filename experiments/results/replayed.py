@@ -65,7 +65,7 @@ def _write_task(page: "Page", table: Path, kept: Line, task: str) -> None:
     ]
     page.table(head, rows)
     _say_targets(page, kept["targets"])
-    _ablations(page, kept["lines"])
+    _ablations(page, kept["lines"], kept.get("ablated"))
 
 
 def _cell(line: Line | None) -> str:
@@ -91,13 +91,22 @@ def _verdict(reached: float | None, aim: float) -> str:
     return "reached" if reached is not None and reached <= aim + 1 else "missed"
 
 
-def _ablations(page: "Page", lines: list[Line]) -> None:
-    """Write what one change each does to what is shipped, at the budget at which all were run."""
+def _ablations(page: "Page", lines: list[Line], base: Line | None) -> None:
+    """Write what one change each does to what is shipped, at the budget at which all were run.
+
+    `base` is what ours had when the changes were run, where that was an earlier version than the one above.
+    """
     known = {"ours", *DELIVERED}
     changed = [x for x in lines if x["method"] not in known and x["recommender"] == "expected"]
     if not changed:
         return
-    page.say(f"One change each to what is shipped, at {changed[0]['budget']:,.0f} pairs:")
+    earlier = (
+        f" (run before hopeless trials were counted with the error they had; ours had {_cell(base | {'p': None})} then, "
+        "and the differences are to that)"
+        if base
+        else ""
+    )
+    page.say(f"One change each to what is shipped, at {changed[0]['budget']:,.0f} pairs{earlier}:")
     body = [
         [x["method"], _cell(x), f"{x['difference']:+.3f}" if x["difference"] is not None else "", f"{x['claimed']:.3f}"]
         for x in sorted(changed, key=lambda x: -x["mean"])
