@@ -101,8 +101,8 @@ def _ablations(page: "Page", lines: list[Line], base: Line | None) -> None:
     if not changed:
         return
     earlier = (
-        f" (run before hopeless trials were counted with the error they had; ours had {_cell(base | {'p': None})} then, "
-        "and the differences are to that)"
+        " (run before hopeless trials were counted with the error they had; "
+        f"ours had {_cell(base | {'p': None})} then, and the differences are to that)"
         if base
         else ""
     )
