@@ -37,7 +37,7 @@ def write(page: "Page", folder: Path = BENCHMARKS) -> None:
         "### Replayed on tables of real trainings",
         "Trainings of families × cost × gamma × horizon × seeds (`make_table.py`) answer any configuration at once, so "
         "each search can be repeated. The number is the hypervolume of the **true** means of the delivered front over "
-        "the best known, at equal pairs, everything charged. What is shipped was chosen on other worlds (600 to 659) "
+        "the best known, at equal pairs, everything charged. What is shipped was chosen on other worlds (600 to 669) "
         "of both tasks, and its prior points on their true surfaces: for those no world is new. All worlds of a task "
         "draw on the same trained seeds. * differs from ours at p < 0.05 (paired Wilcoxon test).",
     )

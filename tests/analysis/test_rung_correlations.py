@@ -5,6 +5,7 @@ import pytest
 
 from rst_tune.analysis import posterior
 from rst_tune.analysis.records import Search, Trial
+from rst_tune.analysis.relation import Relation
 from rst_tune.analysis.rungs import expected_ends, rung_correlations
 
 
@@ -68,3 +69,13 @@ def test_the_belief_counts_the_seeds_that_were_stopped(tmp_path):
         posterior.fit(search(trials, tmp_path)).predict("None", 0.5, 0.0)[0] for trials in (others, others + broken)
     ]
     assert believed[1] > believed[0] + 0.5
+
+
+def test_a_hopeless_trial_is_not_taken_for_a_good_one():
+    """Good trials say nothing of the end of one that stands where none of them stood."""
+    relation = Relation()
+    for rung_error, final in ((16, 5.0), (20, 5.2), (25, 4.8), (30, 5.1), (35, 4.9)):
+        relation.add(rung_error, 0.5, final)
+    assert relation.expected(30, 0.5) < 6
+    assert relation.hopeless(90)
+    assert relation.expected(90, 0.5) == 90
