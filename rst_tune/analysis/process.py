@@ -24,7 +24,7 @@ VARIANCE, LENGTH, NOISE = 1.5, 1.2, 0.4
 # How far (one standard deviation of the logarithm) a task may well be from that.
 VARIED = 0.3
 # Over what distance trainings break down alike, and how many calm ones each point is believed to have seen.
-NEAR, CALM = 0.5, 10.0
+NEAR, CALM = 0.5, 40.0
 # A single breakdown counts at most as so many times the error that is typical there.
 WORST = 10.0
 

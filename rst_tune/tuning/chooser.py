@@ -2,10 +2,11 @@
 
 Of many random points of the space, and then of many near the best of them, it takes the one with the largest expected
 gain of hypervolume for each pair that its training costs. The cost of a point is known before training, so only the
-error is uncertain: the gain is a sum of expected improvements over the steps of the front as it is believed to be. What
-is believed comes from `analysis.posterior`. A trial that is running counts with the error that is expected of it, so
-that workers do not draw the same point twice. One that was stopped counts with what its last rung lets expect: where
-some seeds break down, the rungs stop those, and a belief from the finished ones alone would be too rosy.
+error is uncertain, and a part of that is hoped for: the gain is a sum of expected improvements over the steps of the
+front as it is believed to be. What is believed comes from `analysis.posterior`. A trial that is running counts with the
+error that is expected of it, so that workers do not draw the same point twice. One that was stopped counts with what
+its last rung lets expect: where some seeds break down, the rungs stop those, and a belief from the finished ones alone
+would be too rosy.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,9 @@ _Candidate = tuple[dict[str, Any], dict[str, Any]]  # what was drawn, and the co
 CANDIDATES, NEIGHBOURS = 1000, 300
 # A neighbour of the best candidate is so far from it (in ranges), and has its choices with this probability.
 NEAR, KEPT = 0.08, 0.8
+# How much of the uncertainty is hoped for. All of it sends most of the few draws that a search has to places of which
+# nothing is known, and there the trainings break down.
+HOPE = 0.6
 # A candidate's schedule is built over so few steps: its mean is all that is looked at. In the cost coordinates the
 # mean is exact over any number of steps, so over one.
 STEPS, STEPS_OF_COST = 64, 1
@@ -137,7 +141,8 @@ class Chooser:
         def worth(candidates: list[_Candidate]) -> Array:
             configs = [config for _, config in candidates]
             costs = _costs(configs)
-            return expected_gain(*belief.log_errors(configs), costs, believed_front, reference) / (1 + costs)
+            mean, sd = belief.log_errors(configs)
+            return expected_gain(mean, HOPE * sd, costs, believed_front, reference) / (1 + costs)
 
         return worth
 

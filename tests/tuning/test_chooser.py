@@ -163,6 +163,17 @@ def test_the_chosen_one_is_worth_at_least_as_much_as_the_best_random_one(monkeyp
         assert worth[0] >= worth[1]
 
 
+def test_only_a_part_of_the_uncertainty_is_hoped_for(monkeypatch):
+    use, there = chooser(seen(), families=["constant"]), {"c": 0.9, "gamma_rst": 1.5}
+
+    def worth() -> float:
+        return float(use._worth([], [], REFERENCE)([(there, _configured(there))])[0])
+
+    shipped = worth()
+    monkeypatch.setattr("rst_tune.tuning.chooser.HOPE", 1.0)
+    assert 0 < shipped < 0.8 * worth()
+
+
 def _configured(params: dict[str, float]) -> dict[str, object]:
     point = {"family": "constant", "c": params["c"], "gamma_rst": params["gamma_rst"], "rule": "sam"}
     return configuration(point, total_steps=8, rho=0.1)
