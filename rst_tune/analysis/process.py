@@ -23,8 +23,9 @@ Array = NDArray[np.float64]
 VARIANCE, LENGTH, NOISE = 1.5, 1.2, 0.4
 # How far (one standard deviation of the logarithm) a task may well be from that.
 VARIED = 0.3
-# Over what distance trainings break down alike, and how many calm ones each point is believed to have seen.
-NEAR, CALM = 0.5, 40.0
+# Over what distance trainings break down alike, and how many calm ones each point is believed to have seen: for the
+# chance of a breakdown, and for the mean error, which a single one must not move far.
+NEAR, CALM, CALM_OF_MEAN = 0.5, 10.0, 40.0
 # A single breakdown counts at most as so many times the error that is typical there.
 WORST = 10.0
 
@@ -86,15 +87,15 @@ class Tail:
 
     def factor(self, features: Array) -> Array:
         """Return mean error over typical error at some features."""
-        return self._near(features, self.ratios, calm=1.0)
+        return self._near(features, self.ratios, usual=1.0, calm=CALM_OF_MEAN)
 
     def chance(self, features: Array) -> Array:
         """Return how likely a training breaks down at some features."""
-        return self._near(features, self.broken, calm=0.0)
+        return self._near(features, self.broken, usual=0.0, calm=CALM)
 
-    def _near(self, features: Array, values: Array, *, calm: float) -> Array:
+    def _near(self, features: Array, values: Array, *, usual: float, calm: float) -> Array:
         weight = self.nearness(features, self.features)
-        return np.asarray((CALM * calm + weight @ values) / (CALM + weight.sum(axis=1)))
+        return np.asarray((calm * usual + weight @ values) / (calm + weight.sum(axis=1)))
 
 
 def tail_of(model: Any, features: Array, kinds: int, errors: Array, cut: float) -> Tail:
