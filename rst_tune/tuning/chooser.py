@@ -32,8 +32,8 @@ _Candidate = tuple[dict[str, Any], dict[str, Any]]  # what was drawn, and the co
 CANDIDATES, NEIGHBOURS = 1000, 300
 # A neighbour of the best candidate is so far from it (in ranges), and has its choices with this probability.
 NEAR, KEPT = 0.08, 0.8
-# How much of the uncertainty is hoped for. All of it sends most of the few draws that a search has to places of which
-# nothing is known, and there the trainings break down.
+# How much of the uncertainty is hoped for. All of it sends many of the few draws that a search has to places of which
+# nothing is known, and most of those are bad.
 HOPE = 0.6
 # A candidate's schedule is built over so few steps: its mean is all that is looked at. In the cost coordinates the
 # mean is exact over any number of steps, so over one.
