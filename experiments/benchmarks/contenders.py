@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 import optuna
 from replay import EPOCHS, STEPS_PER_EPOCH, Table, pairs_until, place_of
 
-from rst_tune.analysis import noise, pareto
+from rst_tune.analysis import noise, pareto, posterior
 from rst_tune.analysis.records import Event, Replay, Search, Trial, config_id
 from rst_tune.method import schedules
 from rst_tune.training.task import Task
@@ -181,18 +180,19 @@ def sampled(sampler: str, space: Mapping[str, Any], budget: float, world: World)
     return conduct(experiment, world)
 
 
-def _as_measured(groups: Mapping[str, Sequence[Trial]]) -> np.ndarray:
-    return np.array([fmean(t.error or 0.0 for t in group) for group in groups.values()])
+def _as_expected(groups: Mapping[str, Sequence[Trial]]) -> np.ndarray:
+    trials = [trial for group in groups.values() for trial in group]
+    return posterior.fit_trials(trials).errors([group[0].config for group in groups.values()])
 
 
 @contextmanager
-def candidates_by_single_errors() -> Iterator[None]:
-    """Choose whom to confirm by the errors as measured, one seed each, instead of by the posterior mean."""
-    chosen, confirm.believed = confirm.believed, _as_measured
+def candidates_by_expected_errors() -> Iterator[None]:
+    """Choose whom to confirm by what the belief expects of each, instead of by the errors as measured."""
+    chosen, confirm.measured = confirm.measured, _as_expected
     try:
         yield
     finally:
-        confirm.believed = chosen
+        confirm.measured = chosen
 
 
 # --- what others do -------------------------------------------------------------------------------------------

@@ -81,7 +81,8 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "no confirmation": {"confirm": {"enabled": False}},
     "confirm share 0.5": {"confirm": {"share": 0.5}},
     "4 candidates": {"confirm": {"candidates": 4}},
-    "candidates by single errors": {"single": True},
+    "candidates by expected errors": {"expected": True},
+    "TPE sampler, no prior points": {"sampler": {"name": "tpe"}, "priors": False},
 }
 RECOMMENDERS: dict[str, Recommender] = {
     "measured": methods.front_as_measured,
@@ -94,10 +95,10 @@ def ours(budget: float, world: methods.World, **changes: Any) -> Search:
     log, priors = changes.pop("log", True), changes.pop("priors", True)
     wide = changes.pop("wide", True)
     space = changes.pop("space", None) or methods.cost_space(world.table, log=log, wide=wide)
-    world.shared, single = changes.pop("shared", False), changes.pop("single", False)
+    world.shared, expected = changes.pop("shared", False), changes.pop("expected", False)
     space = {**space, "priors": priors, "points": changes.pop("points", [])}
     experiment = methods.experiment_of(space, budget, world, **changes)
-    with methods.candidates_by_single_errors() if single else nullcontext():
+    with methods.candidates_by_expected_errors() if expected else nullcontext():
         return methods.conduct(experiment, world)
 
 

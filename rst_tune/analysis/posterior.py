@@ -2,14 +2,14 @@
 
 A Gaussian process (`process.py`) on the logarithm of the error, with three features, each with its own length scale:
 
-- the cost c in its logarithm, because a cheap schedule changes more from 5 to 10 % than from 80 to 85 %;
+- the cost c in its logarithm, because a cheap schedule changes more from 0 to 5 % than from 80 to 85 %;
 - the degree, half way (in logarithms) between gamma_rst, what regularizes on average, and gamma_gnr, what a single
   sharpness-aware step does: the cheap end diverges by the second, the rest is ruled by the first;
 - the kind, that is family and rule. At cost 0 and 1 all families are the same schedule, so what is learnt at the ends
   is shared.
 
-A training that broke down says that it did, not how badly, and one that is worse than the base optimizer is of no use:
-errors above either are cut, so that what is worth having fills the scale. `predict` is about the true mean error,
+A training that is worse than the base optimizer is of no use, and one that broke down says that it did, not how badly:
+such errors are cut, so that what is worth having fills the scale. `predict` is about the true mean error,
 breakdowns included; the interval is that of a single training, with the noise between seeds, which the same fit
 estimates.
 """
@@ -39,6 +39,8 @@ MOST = 200
 SMALLEST_GAMMA = 0.05
 # Below this cost a schedule is nearly the base optimizer: its logarithm, gamma and family fade out.
 SMALL_COST = 0.05
+# How strongly the cost is stretched at its cheap end: 5 % lies as far from 0 as SAM from 15 %.
+STRETCH = 100.0
 # An error above so many times the lower quartile of all is a breakdown, and above so many times that of the base
 # optimizer of no use.
 BROKEN, USELESS = 3.0, 1.1
@@ -173,7 +175,7 @@ def _feature(config: Mapping[str, Any], families: Sequence[str], rules: Sequence
     apart = min(1.0, 5 * cost) * min(1.0, 4 * (1 - cost)) * shape
     of_family = [apart * (family == name) for name in families[1:]]
     of_rule = [present * (rule == name) for name in rules[1:]]
-    return [log1p(15 * cost) / log(16), present * degree, *of_family, *of_rule]
+    return [log1p(STRETCH * cost) / log1p(STRETCH), present * degree, *of_family, *of_rule]
 
 
 def fit(search: Search) -> Posterior | None:
@@ -204,7 +206,7 @@ def fit_trials(
     gammas = [float(c.get("gamma_rst") or 0.0) for c in configs if float(c["extra_propagation"]) > 0] or [1.0]
     errors = np.maximum([float(t.error or 0.0) for t in used], 1e-3)
     broken = BROKEN * float(np.quantile(errors, 0.25))
-    target = np.log(np.minimum(errors, min(broken, _useless(used, errors))))
+    target = np.log(np.minimum(errors, _useless(used, errors, broken)))
     features, kinds = _features([t.config for t in used], families, rules), len(families) + len(rules) - 2
     fits = scales is not None and sum(scales.k1.k2.sizes) == features.shape[1]
     model = process.conditioned(scales, features, target) if fits else process.fitted(features, kinds, target, seed)
@@ -220,10 +222,13 @@ def fit_trials(
     )
 
 
-def _useless(trials: Sequence[Trial], errors: Array) -> float:
-    """Return the error above which nothing is worth telling apart: there the base optimizer is better."""
+def _useless(trials: Sequence[Trial], errors: Array, broken: float) -> float:
+    """Return the error above which nothing is worth telling apart: there the base optimizer is better.
+
+    It stands whatever counts as `broken`: cut there, a base optimizer far behind the rest would look better than it is.
+    """
     base = [error for trial, error in zip(trials, errors, strict=True) if trial.extra_propagation == 0.0]
-    return USELESS * float(np.mean(base)) if base else float("inf")
+    return USELESS * float(np.mean(base)) if base else broken
 
 
 def _sample(trials: Sequence[Trial], seed: int) -> list[Trial]:

@@ -6,7 +6,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from rst_tune.analysis import noise, posterior
+from rst_tune.analysis import noise
 from rst_tune.analysis.records import Search, Trial
 from rst_tune.tuning.experiment import Confirm
 from rst_tune.tuning.rungs import pareto_order
@@ -66,17 +66,17 @@ def candidates(trials: Sequence[Trial], limit: int, ends: Collection[str] = ()) 
         return []
     costs = [group[0].extra_propagation for group in groups.values()]
     names = list(groups)
-    ranked = [names[i] for i in pareto_order(np.column_stack([believed(groups), costs]))]
+    ranked = [names[i] for i in pareto_order(np.column_stack([measured(groups), costs]))]
     first = [identity for identity in ranked if identity in ends]
     return (first + [identity for identity in ranked if identity not in ends])[: max(limit, len(first))]
 
 
-def believed(groups: Mapping[str, Sequence[Trial]]) -> NDArray[np.float64]:
-    """Return the errors that the choice goes by: smoothed by the posterior, so that one lucky seed does not decide."""
-    trials = [trial for group in groups.values() for trial in group]
-    if len(trials) < posterior.FEWEST:
-        return np.array([fmean(t.error or 0.0 for t in group) for group in groups.values()])
-    return posterior.fit_trials(trials).errors([group[0].config for group in groups.values()])
+def measured(groups: Mapping[str, Sequence[Trial]]) -> NDArray[np.float64]:
+    """Return the errors that the choice goes by: as measured.
+
+    Smoothed by the belief they would spare the lucky ones a second look, which is what confirming is for.
+    """
+    return np.array([fmean(t.error or 0.0 for t in group) for group in groups.values()])
 
 
 def unsettled(confirming: Sequence[Trial], chosen: Sequence[str], settings: Confirm) -> list[str]:

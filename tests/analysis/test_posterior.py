@@ -95,3 +95,11 @@ def test_equal_errors_are_no_trouble(tmp_path):
     flat = [replace(t, error=3.0) for t in finished(tmp_path, trials=20)]
     mean, _ = posterior.fit_trials(flat).predict("constant", 0.5, 1.0)
     assert mean == pytest.approx(3.0)
+
+
+def test_a_base_optimizer_far_behind_the_rest_is_believed_to_be_as_bad_as_measured(tmp_path):
+    trials = [replace(t, error=5.0 * t.error if t.extra_propagation == 0 else t.error) for t in finished(tmp_path)]
+    measured = np.mean([t.error for t in trials if t.extra_propagation == 0])
+    assert measured > posterior.BROKEN * np.quantile([t.error for t in trials], 0.25)
+    base = next(t.config for t in trials if t.extra_propagation == 0)
+    assert posterior.fit_trials(trials).errors([base])[0] > 0.85 * measured
