@@ -83,10 +83,20 @@ def finish(found: "Search", experiment: "Experiment | None" = None, *, register:
     paths = [*_write_front(front, found.directory), write_report(found)]
     if experiment is None or experiment.tracking.enabled:
         uri = experiment.tracking.uri if experiment is not None else None
-        tracking.log_results(found.directory, paths, front.answer, uri)
+        tracking.log_results(found.directory, paths, _summary(front), uri)
         if found.done and (front.confirmed or register is not None):
             _log_models(found, register, uri)
     return front
+
+
+def _summary(front: "Front") -> str:
+    """Return the description of the search in MLflow: there the metrics go by measured errors, the front does not."""
+    if not front.points:
+        return front.answer
+    return (
+        f"{front.answer}\n\nThe front has {len(front.points)} points and, by the expected errors, a hypervolume of "
+        f"{front.hypervolume:.4g}. The metrics hypervolume and front_size follow the errors as measured, luck included."
+    )
 
 
 def _log_models(found: "Search", register: str | None, uri: str | None) -> None:

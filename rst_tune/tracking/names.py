@@ -31,8 +31,9 @@ BY_PAIRS_SUFFIX = "_by_pairs"
 
 # Metrics of the search; the step is the number of ends so far.
 HYPERVOLUME = "hypervolume"
-"""Area between the front of the configurations' means and the stored reference point."""
+"""Area between the front of the configurations' means, as measured, and the stored reference point."""
 FRONT_SIZE = "front_size"
+"""Points of that front. The delivered one goes by expected errors: see the tag `front` and the run's description."""
 SEARCH_PAIRS = "pairs"
 TRIALS_FINISHED = "trials_finished"
 """Trials trained to their own end, shorter ones included."""

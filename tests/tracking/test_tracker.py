@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rst_tune import workflow
+from rst_tune.analysis import records
 from rst_tune.errors import InputError
 from rst_tune.tracking import BusyError, Delivered, NullTracker, Tracker, log_results, sync
 from rst_tune.tracking.cursor import FOLDER, exclusive
@@ -81,6 +83,15 @@ def test_results_wait_for_the_store(directory: Path, stored, tmp_path: Path) -> 
     (directory / "front.csv").write_text("a,b\n3,4\n")
     assert log_results(directory, ["front.csv"], "").left == 0
     assert any(path.read_text().endswith("3,4\n") for path in (directory / "mlartifacts").rglob("front.csv"))
+
+
+def test_the_description_is_of_the_delivered_front(directory: Path, stored) -> None:
+    small_search().save(directory)
+    front = workflow.finish(records.load(directory))
+    note = stored(directory)["search"]["tags"]["mlflow.note.content"]
+    assert note.startswith(front.answer)
+    assert f"The front has {len(front.points)} points" in note
+    assert f"a hypervolume of {front.hypervolume:.4g}." in note
 
 
 def test_a_file_that_is_missing_is_named(directory: Path) -> None:
