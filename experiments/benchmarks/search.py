@@ -8,7 +8,7 @@ trials, replicates, confirmation. Methods are paired by repeat (one world of see
 
 Two tables are kept: digits with the embedded task, and a second one (`--table second_table.npz`) with another network
 and twice the wrong labels. What is shipped, the prior points among it, was chosen on worlds 600 to 863 of both. No
-other method was tuned. The results that are kept are of worlds 6000 to 6019 (`--first-world 6000`) of both: other draws
+other method was tuned. The results that are kept are of worlds 8000 to 8019 (`--first-world 8000`) of both: other draws
 of the same trained seeds (40 and 50), and the same true surfaces that the prior points were chosen on.
 `make_table.py` trains the table; `replay.py` says how it answers, `contenders.py` what is compared.
 """
