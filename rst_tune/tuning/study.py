@@ -34,6 +34,8 @@ Standing = tuple[Sequence[Trial], tuple[float, float] | None]
 """The trials that are out, and the reference point."""
 
 JOURNAL_NAME = "study.journal"
+# A training that diverged did not fail by accident: TPE passes over failed trials and would draw there again, while
+# pruned ones are what it keeps away from. Neither ever counts as complete.
 _STATES = {
     "complete": TrialState.COMPLETE,
     "stopped": TrialState.PRUNED,
