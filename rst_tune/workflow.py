@@ -93,8 +93,9 @@ def _summary(front: "Front") -> str:
     """Return the description of the search in MLflow: there the metrics go by measured errors, the front does not."""
     if not front.points:
         return front.answer
+    points = f"{len(front.points)} point{'s' if len(front.points) > 1 else ''}"
     return (
-        f"{front.answer}\n\nThe front has {len(front.points)} points and, by the expected errors, a hypervolume of "
+        f"{front.answer}\n\nThe front has {points} and, by the expected errors, a hypervolume of "
         f"{front.hypervolume:.4g}. The metrics hypervolume and front_size follow the errors as measured, luck included."
     )
 

@@ -126,12 +126,12 @@ def repeat(number: int, path: Path, only: str | None) -> list[dict[str, Any]]:
 
 
 def ours_and_ablations(only: str | None) -> Iterable[tuple[str, dict[str, Any], float]]:
-    """Yield (name, changes, budget)."""
+    """Yield (name, changes, budget); all budgets for ablations that were asked for by name."""
     if only in (None, "ours"):
         yield from (("ours", {}, budget) for budget in BUDGETS)
     for name, changes in ABLATIONS.items():
         if only is None or only in name:
-            yield from ((name, dict(changes), budget) for budget in ABLATED)
+            yield from ((name, dict(changes), budget) for budget in (ABLATED if only is None else BUDGETS))
 
 
 def judged(name: str, search: Search, budget: float, table: Table, pairs: float | None = None) -> list[dict[str, Any]]:

@@ -206,13 +206,14 @@ def fit_trials(
     gammas = [float(c.get("gamma_rst") or 0.0) for c in configs if float(c["extra_propagation"]) > 0] or [1.0]
     errors = np.maximum([float(t.error or 0.0) for t in used], 1e-3)
     broken = BROKEN * float(np.quantile(errors, 0.25))
-    target = np.log(np.minimum(errors, _useless(used, errors, broken)))
+    useless = _useless(used, errors, broken)
+    target = np.log(np.minimum(errors, useless))
     features, kinds = _features([t.config for t in used], families, rules), len(families) + len(rules) - 2
     fits = scales is not None and sum(scales.k1.k2.sizes) == features.shape[1]
     model = process.conditioned(scales, features, target) if fits else process.fitted(features, kinds, target, seed)
     return Posterior(
         model=model,
-        tail=process.tail_of(model, features, kinds, errors, broken),
+        tail=process.tail_of(model, features, kinds, errors, max(broken, useless)),
         families=families,
         rules=rules,
         rule=max(rules, key=tried.count),

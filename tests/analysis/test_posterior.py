@@ -102,4 +102,6 @@ def test_a_base_optimizer_far_behind_the_rest_is_believed_to_be_as_bad_as_measur
     measured = np.mean([t.error for t in trials if t.extra_propagation == 0])
     assert measured > posterior.BROKEN * np.quantile([t.error for t in trials], 0.25)
     base = next(t.config for t in trials if t.extra_propagation == 0)
-    assert posterior.fit_trials(trials).errors([base])[0] > 0.85 * measured
+    belief = posterior.fit_trials(trials)
+    assert belief.errors([base])[0] > 0.85 * measured
+    assert measured < belief.interval(base)[1] < 100, "to be bad is not to break down"
