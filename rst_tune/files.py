@@ -1,0 +1,99 @@
+"""Files that are replaced as a whole, and locks that end with the process that holds them."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from rst_tune.errors import InputError
+
+__all__ = ["BusyError", "atomic_file", "file_lock", "write_text"]
+
+# What `flock` raises on a file system that has no locks, as opposed to a lock that another process holds.
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
+
+
+class BusyError(RuntimeError):
+    """Another process holds the lock."""
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a new file that replaces `path` when the block ends without an error: readers see the old one or the new.
+
+    The content is flushed to the disk before the rename, and the directory after it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    _sync_directory(path.parent)
+
+
+def _umask() -> int:
+    """Return the process's umask: mkstemp ignores it, and a shared directory relies on it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sync_directory(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file as a whole."""
+    with atomic_file(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+@contextmanager
+def file_lock(path: Path, *, timeout: float = 0.0) -> Iterator[None]:
+    """Hold an exclusive lock on `path`; it ends with the block or with the process.
+
+    Raises:
+        BusyError: another process holds it for longer than `timeout` seconds.
+        InputError: the file system has no locks.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout
+    with path.open("w") as file:
+        while not _try_lock(file.fileno(), path):
+            if time.monotonic() >= deadline:
+                raise BusyError(f"another process holds {path}")
+            time.sleep(0.05)
+        yield
+
+
+def _try_lock(descriptor: int, path: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        raise InputError(
+            f"the file system of {path.parent} must support file locks (flock), but it answers "
+            f"{error.strerror!r}: choose an output directory on another file system, or mount this one with locks"
+        ) from error
+    return True

@@ -1,0 +1,88 @@
+"""What one trial trains, and the identities derived from it."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+__all__ = ["SchedulePreview", "TrialConfig", "config_id", "trial_key"]
+
+
+def config_id(params: Mapping[str, Any]) -> str:
+    """Return the identity of a configuration: a hash of the sampled parameters, free of seeds, lengths and Ray.
+
+    >>> config_id({"a": 1, "b": 2.0}) == config_id({"b": 2.0, "a": 1})
+    True
+    """
+    text = json.dumps(params, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def trial_key(config: str, epochs: int, seed: int) -> str:
+    """Return the key of one training: configuration, length in epochs, seed."""
+    return f"{config}-e{epochs}-s{seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialConfig:
+    """The sharpness-aware part of a training, complete and with its exact cost.
+
+    Attributes:
+        family: the family that was sampled; `schedule` may be built from it and carry another name.
+        schedule: p(t) as plain data, which `rst_tune.schedules.from_dict` reads.
+        gamma_gnr: the degree of the mix in units of rho; 1 is SAM.
+        gamma_rst: mean p(t) times gamma_gnr.
+        extra_propagation: expected extra forward-backward pairs per step; 0 is the base optimizer, 1 is SAM.
+        horizon: length of the training as a share of the recipe's epochs.
+        params: the parameters as they were sampled; `config_id` is their hash.
+    """
+
+    family: str
+    schedule: Mapping[str, Any]
+    extra_propagation: float
+    gamma_gnr: float
+    gamma_rst: float
+    rho: float
+    rule: str = "sam"
+    rule_options: Mapping[str, Any] = field(default_factory=dict)
+    policy: str = "coin"
+    policy_options: Mapping[str, Any] = field(default_factory=dict)
+    cap: float | None = None
+    horizon: float = 1.0
+    total_steps: int = 0
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def compute(self) -> float:
+        """Expected pairs of the training over those of one base-optimizer training of the recipe's length."""
+        return self.horizon * (1.0 + self.extra_propagation)
+
+    @property
+    def is_base(self) -> bool:
+        """Whether no step is sharpness-aware: the base optimizer alone."""
+        return self.gamma_rst == 0.0 or self.rho == 0.0
+
+    @property
+    def is_sam(self) -> bool:
+        """Whether it is plain SAM: every step, gamma 1, the rule of the SAM paper."""
+        always = float(self.schedule.get("p", 0.0)) == 1.0
+        return always and self.rule == "sam" and self.policy == "coin" and abs(self.gamma_gnr - 1.0) < 1e-9
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the configuration that `to_dict` wrote; keys of other versions are ignored."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{name: value for name, value in data.items() if name in known})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulePreview:
+    """p(t) and X_t of one training at evenly spaced steps, for figures."""
+
+    curve: tuple[float, ...] = ()
+    coins: tuple[float, ...] = ()

@@ -1,0 +1,172 @@
+"""The typed events of a search, and their JSON form `{"event": kind, "time": seconds, ...}`."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar
+
+from rst_tune.records.config import SchedulePreview, TrialConfig
+from rst_tune.records.trial import Phase, Role, Status
+
+__all__ = [
+    "EpochsReported",
+    "Event",
+    "PhaseEntered",
+    "ReferenceSet",
+    "RungReached",
+    "SearchStarted",
+    "TestRead",
+    "TrialEnded",
+    "TrialEvent",
+    "TrialSampled",
+    "TrialStarted",
+    "parse_event",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One line of the event log. `time` is set when the event is appended."""
+
+    kind: ClassVar[str]
+    time: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {"event": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchStarted(Event):
+    """Identity and circumstances of the search, written once, as the first event."""
+
+    kind: ClassVar[str] = "search"
+    search_id: str = ""
+    name: str = ""
+    experiment: Mapping[str, Any] = field(default_factory=dict)
+    steps_per_epoch: int = 0
+    data: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, float] = field(default_factory=dict)
+    commit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceSet(Event):
+    """The fixed reference point of the hypervolume, written once."""
+
+    kind: ClassVar[str] = "reference"
+    error: float
+    extra_propagation: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseEntered(Event):
+    """The search went on to another phase."""
+
+    kind: ClassVar[str] = "phase"
+    phase: Phase
+    rung_correlations: Mapping[int, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialEvent(Event):
+    """An event of one trial."""
+
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSampled(TrialEvent):
+    """A trial was created: configuration, seed, length."""
+
+    kind: ClassVar[str] = "trial"
+    number: int
+    role: Role
+    config_id: str
+    config: TrialConfig
+    seed: int
+    epochs: int
+    full_horizon: bool
+    preview: SchedulePreview = SchedulePreview()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialStarted(TrialEvent):
+    """A worker took the trial; written again after each restart."""
+
+    kind: ClassVar[str] = "start"
+    node: str = ""
+    worker: str = ""
+    ray_trial: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochsReported(TrialEvent):
+    """Metrics of one or more epochs, as columns; `first_epoch` counts from 1."""
+
+    kind: ClassVar[str] = "epochs"
+    first_epoch: int
+    metrics: Mapping[str, list[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RungReached(TrialEvent):
+    """The trial reached a rung, and what was decided there."""
+
+    kind: ClassVar[str] = "rung"
+    epoch: int
+    error: float
+    stop: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialEnded(TrialEvent):
+    """The trial ended, with all that it cost."""
+
+    kind: ClassVar[str] = "end"
+    status: Status
+    reason: str = ""
+    error: float | None = None
+    pairs: float = 0.0
+    seconds: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestRead(TrialEvent):
+    """The test set was read for a replicate, once."""
+
+    __test__ = False  # pytest would take the name for a test class
+    kind: ClassVar[str] = "test"
+    error: float
+
+
+_KINDS: dict[str, type[Event]] = {
+    each.kind: each
+    for each in (
+        SearchStarted, ReferenceSet, PhaseEntered, TrialSampled, TrialStarted, EpochsReported, RungReached,
+        TrialEnded, TestRead,
+    )
+}  # fmt: skip
+_READERS: dict[str, Any] = {
+    "config": TrialConfig.from_dict,
+    "preview": lambda data: SchedulePreview(curve=tuple(data["curve"]), coins=tuple(data["coins"])),
+    "status": Status,
+    "role": Role,
+    "phase": Phase,
+    "rung_correlations": lambda data: {int(epoch): value for epoch, value in data.items()},
+}
+
+
+def parse_event(data: Mapping[str, Any]) -> Event:
+    """Return the event of one JSON object; ValueError where it is none, or lacks a field."""
+    kind = _KINDS.get(str(data.get("event")))
+    if kind is None:
+        raise ValueError(f"unknown event {data.get('event')!r}")
+    known = {f.name for f in fields(kind)}
+    values = {name: value for name, value in data.items() if name in known}
+    try:
+        return kind(**{name: _READERS[name](value) if name in _READERS else value for name, value in values.items()})
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"a damaged {kind.kind!r} event: {error}") from error
