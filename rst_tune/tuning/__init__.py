@@ -1,1 +1,1 @@
-"""Many runs: spaces, experiments, the search. The only door to Ray and Optuna."""
+"""The search: experiments, spaces, samplers, stopping, budget, confirmation, and the backends that run trials."""

@@ -1,4 +1,4 @@
-"""One axis of a search space: a number, a list of numbers, or a range; and how each is drawn."""
+"""One axis of a search space: a number, a list of numbers, or a range; and how each is sampled."""
 
 from typing import Annotated, Any, Protocol, Self
 
@@ -6,11 +6,11 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 
 from rst_tune.errors import InputError
 
-__all__ = ["Axis", "Range", "Suggester", "draw", "holds", "one", "span", "values"]
+__all__ = ["Axis", "Range", "Suggester", "bounds", "contains", "sample", "values"]
 
 
 class Suggester(Protocol):
-    """What a space asks for its values: an Optuna trial, or anything of that shape."""
+    """Where a space gets its values from: an Optuna trial, or anything with these methods."""
 
     def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
         """Return a number of the range."""
@@ -22,7 +22,7 @@ class Suggester(Protocol):
 
 
 class Range(BaseModel):
-    """An interval, drawn uniformly or (`log`) uniformly in its logarithm."""
+    """An interval, sampled uniformly or (`log`) uniformly in its logarithm."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     low: float
@@ -50,8 +50,8 @@ Axis = Annotated[
 ]
 
 
-def draw(axis: Axis, name: str, trial: Suggester) -> float:
-    """Return a value of the axis; a single number asks nobody."""
+def sample(axis: Axis, name: str, trial: Suggester) -> float:
+    """Return a value of the axis; a single number is not suggested."""
     if isinstance(axis, Range):
         return trial.suggest_float(name, axis.low, axis.high, log=axis.log)
     if isinstance(axis, list):
@@ -66,19 +66,14 @@ def values(axis: Axis, name: str) -> list[float]:
     return [float(v) for v in axis] if isinstance(axis, list) else [float(axis)]
 
 
-def holds(axis: Axis, value: float) -> bool:
+def contains(axis: Axis, value: float) -> bool:
     """Return whether a value is on the axis."""
     if isinstance(axis, Range):
         return axis.low <= value <= axis.high
     return value in (axis if isinstance(axis, list) else [axis])
 
 
-def one(axis: Axis | None) -> Axis:
-    """Return the axis, or 1 where none is given."""
-    return 1.0 if axis is None else axis
-
-
-def span(axis: Axis) -> tuple[float, float]:
+def bounds(axis: Axis) -> tuple[float, float]:
     """Return the lowest and the highest value."""
     if isinstance(axis, Range):
         return axis.low, axis.high

@@ -1,4 +1,4 @@
-"""What is wrong before anything is spent: checks from the driver and from a worker on every node."""
+"""Checks of everything a search needs, from the driver and from a worker on every node, before anything is spent."""
 
 import importlib.metadata
 import os
@@ -7,35 +7,35 @@ import secrets
 import shutil
 import socket
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import torch
 
 from rst_tune.errors import InputError
-from rst_tune.tracking.reach import reach, reach_host
 from rst_tune.training.data import load_dataset
 from rst_tune.training.files import ImageFiles
-from rst_tune.tuning import files
-from rst_tune.tuning.cluster import connected
-from rst_tune.tuning.experiment import Experiment, Resources
-from rst_tune.tuning.run import default_output
+from rst_tune.tuning import yaml_files
+from rst_tune.tuning.backend.cluster import NodeAnswer, connected, resolve_address, run_on_every_node
+from rst_tune.tuning.backend.resources import Resources
+from rst_tune.tuning.experiment import Experiment
+from rst_tune.tuning.search import output_directory
 
 __all__ = ["Check", "examine", "slots_of"]
 
 DRIVER = "driver"
 NONCE = "nonce.txt"
-SKEW_SECONDS = 2.0
-SPARE_BYTES = 500e6
-NODE_SECONDS = 120.0
-Facts = Mapping[str, Any]
+MAX_SKEW_SECONDS = 2.0
+MIN_FREE_BYTES = 500e6
+Answer = tuple[bool, str]
+"""Whether all is well, and what was found."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was looked at, where, what was found, and what to do about it (empty when all is well)."""
+    """One check: where it was made, what was found, and what to do about it (empty when all is well)."""
 
     name: str
     where: str
@@ -43,35 +43,55 @@ class Check:
     found: str
     remedy: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
 
-
-def _check(name: str, where: str, ok: bool, found: str, remedy: str) -> Check:
+def _check(name: str, where: str, answer: Answer, remedy: str) -> Check:
+    ok, found = answer
     return Check(name=name, where=where, ok=ok, found=found, remedy="" if ok else remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFacts:
+    """What a worker sees on its node."""
+
+    versions: Mapping[str, str]
+    devices: list[str]
+    storage: Answer
+    tracking: Answer
+    has_data: bool
 
 
 def slots_of(resources: Resources, address: str | None) -> int:
     """Return how many trials fit at a time: on the cluster at `address`, or on this machine."""
-    if address is None and "RAY_ADDRESS" not in os.environ:
-        return max(1, int((os.cpu_count() or 1) / resources.cpu / resources.workers))
+    if resolve_address(address) is None:
+        room = [(os.cpu_count() or 1) / resources.cpus_per_worker]
+        room += [torch.cuda.device_count() / resources.gpus_per_worker] if resources.gpus_per_worker else []
+        return int(min(room) / resources.workers + 1e-9)
     with tempfile.TemporaryDirectory() as folder, connected(address, log=Path(folder) / "log.txt"):
-        from rst_tune.tuning.engine import cluster_slots
+        from rst_tune.tuning.backend.ray import cluster_slots
 
         return cluster_slots(resources)
 
 
-def examine(experiment: Experiment, address: str | None = None, output: Path | None = None) -> list[Check]:
-    """Look at everything a search needs, from here and from every node of the cluster, and leave nothing behind."""
-    directory = files.home(output or default_output(experiment)).resolve()
+def examine(
+    experiment: Experiment,
+    address: str | None = None,
+    output: Path | None = None,
+    *,
+    check_store: Callable[[Path], Answer],
+    check_host: Callable[[], Answer],
+) -> list[Check]:
+    """Return all checks, and leave nothing behind.
+
+    `check_store` asks the tracking store from here, `check_host` its server from a node.
+    """
+    directory = output_directory(experiment, output)
     data, from_files = _data(experiment)
-    checks = [data, _tracking(DRIVER, reach(directory, experiment.tracking.uri), experiment)]
+    checks = [data, _tracking(DRIVER, check_store(directory) if experiment.tracking.enabled else (True, "off"))]
     try:
         with _shared_folder(directory) as folder, tempfile.TemporaryDirectory() as logs:
             checks.append(_storage_here(folder))
             with connected(address, log=Path(logs) / "log.txt"):
-                checks += _cluster(experiment, folder, from_files)
+                checks += _cluster(experiment, folder, from_files, check_host)
     except OSError as error:
         checks.append(_unwritable(DRIVER, f"{directory}: {error.strerror or error}"))
     return checks
@@ -82,7 +102,7 @@ def examine(experiment: Experiment, address: str | None = None, output: Path | N
 
 @contextmanager
 def _shared_folder(directory: Path) -> Iterator[Path]:
-    """Make a folder in the output directory with a word in it, and remove all that this made."""
+    """Make a folder with a nonce in the output directory, and remove all that this created."""
     made = next((p for p in reversed([directory, *directory.parents]) if not p.exists()), None)
     folder = directory / f".doctor-{secrets.token_hex(4)}"
     folder.mkdir(parents=True)
@@ -90,35 +110,38 @@ def _shared_folder(directory: Path) -> Iterator[Path]:
         (folder / NONCE).write_text(secrets.token_hex(16))
         yield folder
     finally:
-        shutil.rmtree(made or folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        if made is not None:  # directories that were created here and are empty now
+            for path in [directory, *directory.parents]:
+                if path.is_relative_to(made) and path.is_dir() and not any(path.iterdir()):
+                    path.rmdir()
 
 
 def _storage_here(folder: Path) -> Check:
     free = shutil.disk_usage(folder).free
-    found = f"{folder.parent} is writable, {free / 1e9:.1f} GB free"
-    return _check("storage", DRIVER, free > SPARE_BYTES, found, "make room: checkpoints, models, record go there")
+    answer = (free > MIN_FREE_BYTES, f"{folder.parent} is writable, {free / 1e9:.1f} GB free")
+    return _check("storage", DRIVER, answer, "make room: checkpoints, models and the event log are written there")
 
 
 def _unwritable(where: str, found: str) -> Check:
     remedy = "give an --output that every node can write to: a shared file system, the same path everywhere"
-    return _check("storage", where, False, found, remedy)
+    return _check("storage", where, (False, found), remedy)
 
 
 def _data(experiment: Experiment) -> tuple[Check, bool]:
-    """Load the data as the search would; also return whether every node must read its files itself."""
+    """Load the data as the search would; also return whether every node reads its files itself."""
     spec = experiment.task.data
     try:
         data = load_dataset(spec)
     except (InputError, OSError) as error:
-        return _check("data", DRIVER, False, str(error), "correct task.data.name and task.data.root"), False
+        return _check("data", DRIVER, (False, str(error)), "correct task.data.name and task.data.root"), False
     found = f"{spec.name}: {len(data.train)} to train, {len(data.validation)} to validate, {len(data.test)} to test"
-    return _check("data", DRIVER, True, found, ""), isinstance(data.train.images, ImageFiles)
+    return _check("data", DRIVER, (True, found), ""), isinstance(data.train.images, ImageFiles)
 
 
-def _tracking(where: str, reached: tuple[bool, str], experiment: Experiment) -> Check:
-    ok, found = (True, "off") if not experiment.tracking.enabled else reached
+def _tracking(where: str, answer: Answer) -> Check:
     remedy = "start the store, correct MLFLOW_TRACKING_URI, or search with --set tracking.enabled=false and sync later"
-    return _check("tracking", where, ok, found, remedy)
+    return _check("tracking", where, answer, remedy)
 
 
 def _versions() -> dict[str, str]:
@@ -134,107 +157,78 @@ def _versions() -> dict[str, str]:
 # --- from the nodes ---------------------------------------------------------------------------------------------
 
 
-def _cluster(experiment: Experiment, folder: Path, from_files: bool) -> list[Check]:
-    import ray
+def _cluster(experiment: Experiment, folder: Path, from_files: bool, check_host: Callable[[], Answer]) -> list[Check]:
+    from rst_tune.tuning.backend.ray import cluster_slots
 
-    from rst_tune.tuning.engine import cluster_slots
-
-    slots, resources = cluster_slots(experiment.resources), experiment.resources
-    need = f"{resources.workers} × (cpu {resources.cpu:g}, gpu {resources.gpu:g})"
-    checks = [
-        _check(
-            "room", "cluster", slots > 0, f"{slots} trials of {need} at a time", "lower resources.cpu, gpu or workers"
-        )
-    ]
+    slots = cluster_slots(experiment.resources)
+    found = f"{slots} trials of {experiment.resources} at a time"
+    remedy = "lower resources.cpus_per_worker, gpus_per_worker or workers"
+    checks = [_check("room", "cluster", (slots > 0, found), remedy)]
     root = experiment.task.data.root if from_files else None
-    uri = experiment.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI", "")
-    for node in (n for n in ray.nodes() if n["Alive"]):
-        where = f"{node['NodeManagerHostname']} {node['NodeManagerAddress']} {node['NodeID'][:8]}"
-        checks += _node(experiment, node, where, lambda: _facts(folder, root, uri))
+    for answer in run_on_every_node(lambda: _facts(folder, root, check_host)):
+        checks += _node(experiment.resources, answer)
     return checks
 
 
-def _node(experiment: Experiment, node: Facts, where: str, look: Callable[[], Facts]) -> list[Check]:
-    """Look around on one node and judge what was seen there."""
-    try:
-        facts = _run_on(node["NodeID"], look)
-        begun = time.time()
-        there = _run_on(node["NodeID"], time.time)
-        skew = there - (begun + time.time()) / 2
-    except Exception as error:  # noqa: BLE001  whatever keeps a worker from answering is what we look for
-        remedy = "install the same rst_tune there (one image for all nodes) and look into the node's Ray log"
-        return [_check("worker", where, False, f"no answer: {str(error).strip().splitlines()[-1]}", remedy)]
-    return [
-        _same_versions(where, facts["versions"]),
-        _devices(where, experiment.resources, node["Resources"], facts["devices"]),
-        _storage_there(where, facts),
-        _tracking(where, facts["tracking"], experiment),
-        _data_there(where, facts["data"]),
-        _clock(where, skew),
-    ]
-
-
-def _run_on(node_id: str, work: Callable[[], Any]) -> Any:
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    pinned = NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
-    task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=pinned)(lambda: work())
-    return ray.get(task.remote(), timeout=NODE_SECONDS)
-
-
-def _facts(folder: Path, root: str | None, uri: str) -> dict[str, Any]:
+def _facts(folder: Path, root: str | None, check_host: Callable[[], Answer]) -> NodeFacts:
     """Return what a worker sees. This runs on a node."""
-    import torch
-
-    devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return {
-        "versions": _versions(),
-        "devices": devices,
-        "storage": _answer(folder),
-        "tracking": reach_host(uri),
-        "data": root is None or files.home(root).exists(),
-    }
+    return NodeFacts(
+        versions=_versions(),
+        devices=[torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        storage=_echo_nonce(folder),
+        tracking=check_host(),
+        has_data=root is None or yaml_files.home(root).exists(),
+    )
 
 
-def _answer(folder: Path) -> tuple[bool, str]:
-    """Read the driver's word and write it back, from this node."""
+def _echo_nonce(folder: Path) -> Answer:
+    """Read the driver's nonce and write it back, from this node; return the file."""
+    path = folder / f"{socket.gethostname()}-{os.getpid()}.txt"
     try:
-        word = (folder / NONCE).read_text()
-        (folder / f"{socket.gethostname()}-{os.getpid()}.txt").write_text(word)
+        path.write_text((folder / NONCE).read_text())
     except OSError as error:
         return False, f"{folder.parent}: {error.strerror}"
-    return True, str(folder / f"{socket.gethostname()}-{os.getpid()}.txt")
+    return True, str(path)
+
+
+def _node(resources: Resources, answer: NodeAnswer) -> list[Check]:
+    """Return the checks of one node."""
+    where = answer.where
+    if answer.error:
+        remedy = "install the same rst_tune there (one image for all nodes) and read the node's Ray log"
+        return [_check("worker", where, (False, f"no answer: {answer.error}"), remedy)]
+    facts: NodeFacts = answer.value
+    clock = (abs(answer.clock_skew) < MAX_SKEW_SECONDS, f"{answer.clock_skew:+.2f} s against the driver")
+    data = (facts.has_data, "there" if facts.has_data else "no such path")
+    return [
+        _same_versions(where, facts.versions),
+        _devices(where, resources, answer.resources, facts.devices),
+        _storage_there(where, facts.storage),
+        _tracking(where, facts.tracking),
+        _check("data", where, data, "put the files at task.data.root on every node"),
+        _check("clock", where, clock, "synchronise the clocks (NTP): times in the event log and in MLflow would disagree"),
+    ]
 
 
 def _same_versions(where: str, there: Mapping[str, str]) -> Check:
     here = _versions()
     other = [f"{name} {there[name]} (driver: {here[name]})" for name in here if there[name] != here[name]]
     found = ", ".join(other or (f"{name} {version}" for name, version in there.items()))
-    return _check("versions", where, not other, found, "use one image or one environment on the driver and all nodes")
+    return _check("versions", where, (not other, found), "use one image or one environment on the driver and all nodes")
 
 
 def _devices(where: str, resources: Resources, has: Mapping[str, float], seen: list[str]) -> Check:
     counted = has.get("GPU", 0.0)
     found = f"{has.get('CPU', 0.0):g} CPUs, Ray counts {counted:g} GPUs, torch sees {len(seen)}"
     found += f" ({', '.join(sorted(set(seen)))})" if seen else ""
-    ok = not resources.gpu or not counted or len(seen) >= counted
-    return _check("devices", where, ok, found, "install a torch built for these GPUs: now trials would use the CPU")
+    ok = not resources.gpus_per_worker or not counted or len(seen) >= counted
+    return _check("devices", where, (ok, found), "install a torch built for these GPUs: now trials would use the CPU")
 
 
-def _storage_there(where: str, facts: Facts) -> Check:
-    ok, found = facts["storage"]
+def _storage_there(where: str, answer: Answer) -> Check:
+    ok, found = answer
     if not ok:
         return _unwritable(where, found)
     if not Path(found).exists():
-        return _unwritable(where, f"what the node wrote to {found} is not seen here")
-    return _check("storage", where, True, "read the driver's word and wrote it back", "")
-
-
-def _data_there(where: str, ok: bool) -> Check:
-    return _check("data", where, ok, "there" if ok else "no such path", "put the files at task.data.root on every node")
-
-
-def _clock(where: str, skew: float) -> Check:
-    remedy = "synchronise the clocks (NTP): times in the record and in MLflow would disagree"
-    return _check("clock", where, abs(skew) < SKEW_SECONDS, f"{skew:+.2f} s against the driver", remedy)
+        return _unwritable(where, f"the driver does not see what the node wrote to {found}")
+    return _check("storage", where, (True, "read the driver's nonce and wrote it back"), "")

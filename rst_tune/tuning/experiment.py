@@ -9,9 +9,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from rst_tune.analysis.rungs import MIN_FINISHED
 from rst_tune.errors import InputError
+from rst_tune.redaction import redact, register_url
 from rst_tune.training.task import Task
-from rst_tune.tuning import files
+from rst_tune.tuning import yaml_files
+from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.space import Space
 
 __all__ = ["Experiment", "load_experiment"]
@@ -26,17 +29,18 @@ class _Part(BaseModel):
 
 
 class Sampler(_Part):
-    """Who draws: `front` (the largest expected gain of the front for its compute), Optuna's `tpe`, `gp`, `nsga2` or
-    `random`, or `grid` (every point of a space of lists).
+    """How configurations are chosen: `front` (the largest expected gain of the front per compute), Optuna's `tpe`,
+    `gp`, `nsga2` or `random`, or `grid` (every point of a space of lists).
     """
 
     name: Literal["front", "tpe", "gp", "nsga2", "random", "grid"] = "front"
-    startup: Count = 6
-    storage: str | None = None  # an Optuna storage URL; None keeps a journal file in the output directory
+    n_startup_trials: Count = 6
+    storage: str | None = None
+    """An Optuna storage URL; None keeps a journal file in the output directory."""
 
 
 class Budget(_Part):
-    """How much may be spent, confirmation included: propagation pairs, trials, or device-hours. Exactly one."""
+    """How much may be spent, confirmation included: propagation pairs, trials (configurations), or device-hours."""
 
     pairs: Positive | None = None
     trials: Count | None = None
@@ -51,86 +55,66 @@ class Budget(_Part):
 
 
 class Fidelity(_Part):
-    """How early a trial is judged.
+    """How early a trial is judged: `prefix` at shares of its length, `full` not before its end.
 
-    `prefix` judges one training at shares of its length; `rescaled` trains whole short runs and promotes them;
-    `full` judges nothing before its end. Rungs stand at 1/reduction^k of the horizon, k = rungs … 1.
+    Rungs stand at 1/reduction_factor^k of the length, k = rungs … 1.
     """
 
-    kind: Literal["prefix", "rescaled", "full"] = "prefix"
-    reduction: Annotated[int, Field(ge=2)] = 3
+    kind: Literal["prefix", "full"] = "prefix"
+    reduction_factor: Annotated[int, Field(ge=2)] = 3
     rungs: Annotated[int, Field(ge=1, le=6)] = 2
 
-    def epochs(self, horizon: int) -> list[int]:
-        """Return the epochs of the rungs below the horizon, ascending."""
+    def epochs(self, total: int) -> list[int]:
+        """Return the epochs of the rungs of a training of `total` epochs, ascending."""
         if self.kind == "full":
             return []
-        steps = {math.ceil(horizon / self.reduction**k) for k in range(1, self.rungs + 1)}
-        return sorted(e for e in steps if e < horizon)
+        steps = {math.ceil(total / self.reduction_factor**k) for k in range(1, self.rungs + 1)}
+        return sorted(e for e in steps if e < total)
 
 
 class Stopping(_Part):
-    """Who stops a trial at a rung. `probability`: below it a trial may be stopped by `guarded`."""
+    """Which rule stops trials at a rung (`halving.py`).
+
+    `guarded` stops a trial only below `probability`, and only once `min_finished` trials have finished.
+    """
 
     name: Literal["guarded", "pareto-asha", "asha", "none"] = "guarded"
     probability: Share = 0.05
-    minimum: Count = 8
+    min_finished: Count = MIN_FINISHED
 
 
 class Confirm(_Part):
-    """Retraining the candidates of the front on fresh shared seeds until each is settled.
+    """Replication of the front's candidates on fresh shared seeds until each is settled.
 
-    `share` of the budget is kept for it. `seeds` is the most a candidate gets, `first` what each gets before the
-    most uncertain go on alone, `candidates` how many are taken up.
+    `budget_fraction` of the budget is kept for it. Each of `candidates` gets `min_seeds`, the uncertain ones up to
+    `max_seeds`.
     """
 
     enabled: bool = True
-    share: Share = 0.25
-    seeds: Count = 10
-    first: Count = 3
+    budget_fraction: Share = 0.25
+    min_seeds: Count = 3
+    max_seeds: Count = 10
     candidates: Count = 8
     probability: Share = 0.05
 
 
-class Resources(_Part):
-    """What one worker gets, and how many a trial has: `workers` above 1 trains data-parallel.
-
-    `concurrent` bounds the trials at a time; None: as many as the cluster holds.
-    """
-
-    cpu: Positive = 1.0
-    gpu: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    workers: Count = 1
-    concurrent: Count | None = None
-    retries: Annotated[int, Field(ge=0)] = 2
-    time_limit_minutes: Positive | None = None
-    checkpoint_seconds: Annotated[float, Field(ge=0)] = 10.0
-
-    @field_validator("gpu")
-    @classmethod
-    def _whole_or_fraction(cls, value: float) -> float:
-        if value > 1 and value != int(value):
-            raise ValueError("a trial takes a fraction of one GPU or a whole number of GPUs: use 0.5, 1, 2 …")
-        return value
-
-
 class Tracking(_Part):
-    """Where MLflow is. `uri` None: the environment's MLFLOW_TRACKING_URI, else SQLite in the output directory."""
+    """Which MLflow store is used. `uri` None: MLFLOW_TRACKING_URI, else SQLite in the output directory."""
 
     enabled: bool = True
     uri: str | None = None
     experiment: str | None = None
 
 
-class Reference(_Part):
-    """The fixed reference point of the hypervolume."""
+class ReferencePoint(_Part):
+    """The fixed reference point of the hypervolume; `error` None: 1.1 times that of the base optimizer."""
 
     error: Positive | None = None
     extra_propagation: Positive = 1.1
 
 
 class Experiment(_Part):
-    """A whole experiment. `seeds` is how many seeds every configuration of the search is trained with."""
+    """A whole experiment. Every configuration of the search is trained with `seeds` seeds."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.\-]*$")]
     description: str = ""
@@ -145,25 +129,23 @@ class Experiment(_Part):
     confirm: Confirm = Confirm()
     resources: Resources = Resources()
     tracking: Tracking = Tracking()
-    reference: Reference = Reference()
+    reference_point: ReferencePoint = ReferencePoint()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        horizon = self.task.recipe.epochs
-        if self.fidelity.kind != "full" and not self.fidelity.epochs(horizon):
+        epochs = self.task.recipe.epochs
+        if self.fidelity.kind != "full" and not self.fidelity.epochs(epochs):
             raise ValueError(
-                f"task.recipe.epochs: {horizon} leave no room for a rung: raise it or use fidelity.kind: full"
+                f"task.recipe.epochs: {epochs} leave no room for a rung: raise it or use fidelity.kind: full"
             )
-        if self.seeds > 1 and self.fidelity.kind == "rescaled":
+        if self.confirm.min_seeds > self.confirm.max_seeds:
             raise ValueError(
-                f"seeds: rescaled fidelity promotes single runs, so not {self.seeds} but 1: confirmation adds seeds"
+                f"confirm.min_seeds: {self.confirm.min_seeds} must not exceed confirm.max_seeds: {self.confirm.max_seeds}"
             )
-        if self.confirm.first > self.confirm.seeds:
-            raise ValueError(f"confirm.first: {self.confirm.first} must not exceed confirm.seeds: {self.confirm.seeds}")
-        self._check_draws()
+        self._check_sampler()
         return self
 
-    def _check_draws(self) -> None:
+    def _check_sampler(self) -> None:
         grid = self.sampler.name == "grid"
         if isinstance(self.space, str):
             if grid:
@@ -174,11 +156,35 @@ class Experiment(_Part):
         elif not self.space.families:
             raise ValueError("sampler.name: a space without families is a grid of its points: use grid")
 
+    def identity(self) -> dict[str, Any]:
+        """Return all that decides the results, as plain data.
+
+        That excludes where trials run and where results go; a search may be continued on other machines, with its
+        data at another path (its digest is compared instead) and with another password of its storage.
+        """
+        content = self.model_dump(
+            mode="json",
+            exclude={
+                "description": True,
+                "tracking": True,
+                "resources": set(Resources.model_fields) - {"workers"},
+                "sampler": {"storage"},
+                "task": {"data": {"root", "workers"}},
+            },
+        )
+        if isinstance(self.space, str):
+            content["space"] = hashlib.sha256(Path(self.space).read_bytes()).hexdigest()
+        return content
+
     @property
     def search_id(self) -> str:
-        """The identity: a hash of all that decides the results, so not of resources and tracking."""
-        content = self.model_dump(mode="json", exclude={"resources", "tracking", "description"})
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        """The hash of the identity."""
+        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def public(self) -> dict[str, Any]:
+        """Return the experiment as plain data without credentials, for the event log and for files."""
+        clean: dict[str, Any] = redact(self.model_dump(mode="json"))
+        return clean
 
 
 def _grid_of_lists(space: Space) -> None:
@@ -190,39 +196,43 @@ def _grid_of_lists(space: Space) -> None:
 
 def load_space(name: str, *, beside: Path | None = None) -> Space | str:
     """Return the space that a name, a YAML path or a Python path means; a Python file stays a path."""
-    path = files.find("search_spaces", name, beside=beside)
+    path = yaml_files.find("search_spaces", name, beside=beside)
     if path.suffix == ".py":
-        files.load_function(path, "space")
+        yaml_files.load_function(path, "space")
         return str(path)
-    return files.validate(Space, {"name": path.stem, **files.read_yaml(path)}, str(path))
+    return yaml_files.validate(Space, {"name": path.stem, **yaml_files.read_yaml(path)}, str(path))
 
 
 def load_experiment(name: str, settings: Iterable[str] = ()) -> Experiment:
-    """Return the experiment that a name or a path means, with `a.b=c` settings applied."""
-    path = files.find("experiments", name)
-    content = files.override({"name": path.stem, **files.read_yaml(path)}, settings)
+    """Return the experiment that a name or a path means, with `a.b=c` settings applied and absolute paths."""
+    path = yaml_files.find("experiments", name)
+    content = yaml_files.override({"name": path.stem, **yaml_files.read_yaml(path)}, settings)
     if not isinstance(content.get("task"), dict):
         raise InputError(f"{path}: task: this field is needed: data, model and recipe")
     if content.get("space") is not None:
         content["space"] = _resolved_space(content["space"], path)
-    return files.validate(Experiment, content, str(path))
+    experiment = yaml_files.validate(Experiment, content, str(path))
+    register_url(experiment.sampler.storage)
+    register_url(experiment.tracking.uri)
+    data = experiment.task.data.resolved(path.parent)
+    return experiment.model_copy(update={"task": experiment.task.model_copy(update={"data": data})})
 
 
 def _resolved_space(given: Any, path: Path) -> dict[str, Any] | str:
-    """Return the space an experiment means: a name, fields of its own, or (`base`) a named one with some changed."""
+    """Return the space of an experiment: a name, fields of its own, or (`base`) a named one with some changed."""
     if isinstance(given, str):
         given = {"base": given}
     if not isinstance(given, dict):
         raise InputError(f"{path}: space: give the name of a space, a path or its fields (got {given!r})")
     rest = {key: value for key, value in given.items() if key != "base"}
     if "base" not in given:
-        return files.validate(Space, rest, f"{path}: space").model_dump()
+        return yaml_files.validate(Space, rest, f"{path}: space").model_dump()
     try:
         base = load_space(str(given["base"]), beside=path.parent)
     except InputError as error:
         raise InputError(f"{path}: space: {error}") from None
     if isinstance(base, Space):
-        return files.validate(Space, base.model_dump(exclude_unset=True) | rest, f"{path}: space").model_dump()
+        return yaml_files.validate(Space, base.model_dump(exclude_unset=True) | rest, f"{path}: space").model_dump()
     if rest:
         raise InputError(f"{path}: space.base: a Python space has no fields to override: edit {base}")
     return base

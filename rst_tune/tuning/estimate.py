@@ -1,4 +1,4 @@
-"""What a search will cost, before anything is spent."""
+"""What a search costs, estimated before anything is spent."""
 
 import math
 import time
@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rst_tune.errors import InputError
 from rst_tune.method import schedules
 from rst_tune.training.data import Dataset, load_dataset
 from rst_tune.training.loop import Run
@@ -22,10 +23,10 @@ _TENTHS = [i / 10 for i in range(1, 10)]
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The cost of a search. Hours are None where no time a pair is known.
+    """The cost of a search. Hours are None where the time per pair is not known.
 
-    `trials_unstopped` is how many configurations fit if nothing is stopped, `trials_stopped` if everything but a
-    few is stopped at the first rung: the search ends between the two.
+    `trials_unstopped` is how many configurations fit if nothing is stopped, `trials_stopped` if nearly everything is
+    stopped at the first rung: the search ends between the two.
     """
 
     name: str
@@ -36,10 +37,10 @@ class Estimate:
     pairs_budget: float
     pairs_search: float
     pairs_confirm: float
-    pairs_a_trial: float
+    pairs_per_trial: float
     trials_unstopped: int
     trials_stopped: int
-    seconds_a_pair: float | None
+    seconds_per_pair: float | None
     slots: int
     device_hours: float | None
     wall_hours: float | None
@@ -52,7 +53,7 @@ class Estimate:
 
 
 def paper_grid_pairs(steps: int) -> float:
-    """Return the pairs of the paper's own study: every group, the two ends, five seeds, `steps` each.
+    """Return the pairs of the paper's own study: every group, SGD and SAM, five seeds, `steps` each.
 
     >>> round(paper_grid_pairs(1000))
     450013
@@ -68,13 +69,16 @@ def paper_grid_pairs(steps: int) -> float:
 
 
 def measure_pair(experiment: Experiment, data: Dataset, seconds: float = 2.0) -> float:
-    """Return the seconds of one propagation pair of this task on this machine, optimizer and data included."""
-    torch.set_num_threads(max(1, int(experiment.resources.cpu)))
-    run = Run(experiment.task, Method(schedule={"family": "constant", "p": 1.0}), seed=0, data=data)
+    """Return the seconds of one propagation pair on this machine, optimizer step and data included."""
+    torch.set_num_threads(experiment.resources.threads)
+    device = None if experiment.resources.gpus_per_worker else "cpu"
+    run = Run(experiment.task, Method(schedule={"family": "constant", "p": 1.0}), seed=0, data=data, device=device)
+    wait = torch.cuda.synchronize if run.device.type == "cuda" else lambda: None
     run.steps(1)
+    wait()
     begun, done = time.perf_counter(), run.pairs
     while time.perf_counter() - begun < seconds and run.steps(1):
-        pass
+        wait()
     return (time.perf_counter() - begun) / max(run.pairs - done, 1.0)
 
 
@@ -88,19 +92,25 @@ def _mean_cost(space: Space | str) -> float:
 
 
 def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) -> Estimate:
-    """Return what `experiment` will cost on `slots` trials at a time; `measure` times a few steps here."""
+    """Return what `experiment` costs with `slots` trials at a time; `measure` times a few steps here."""
+    if not measure and experiment.budget.device_hours is not None:
+        raise InputError(
+            "a budget in device-hours is turned into trials by the measured time per pair, but nothing is measured: "
+            "leave out --no-measure, or give budget.pairs"
+        )
     data = load_dataset(experiment.task.data)
     steps_per_epoch = len(data.train) // experiment.task.recipe.batch_size
     epochs = experiment.task.recipe.epochs
     seconds = measure_pair(experiment, data) if measure else None
-    a_trial = epochs * steps_per_epoch * (1 + _mean_cost(experiment.space)) * experiment.seeds
-    budget = _budget_pairs(experiment, a_trial, seconds)
-    share = experiment.confirm.share if experiment.confirm.enabled else 0.0
+    per_trial = epochs * steps_per_epoch * (1 + _mean_cost(experiment.space)) * experiment.seeds
+    devices = experiment.resources.devices
+    budget = _budget_pairs(experiment, per_trial, seconds)
+    share = experiment.confirm.budget_fraction if experiment.confirm.enabled else 0.0
     searching = budget if experiment.budget.trials is not None else budget * (1 - share)
     rungs = experiment.fidelity.epochs(epochs)
-    cheapest = a_trial * (rungs[0] / epochs if rungs and experiment.stopping.name != "none" else 1.0)
+    cheapest = per_trial * (rungs[0] / epochs if rungs and experiment.stopping.name != "none" else 1.0)
     grid = paper_grid_pairs(epochs * steps_per_epoch)
-    hours = None if seconds is None else budget * seconds / 3600
+    hours = None if seconds is None else budget * seconds * devices / 3600
     return Estimate(
         name=experiment.name,
         search_id=experiment.search_id,
@@ -110,24 +120,25 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
         pairs_budget=budget,
         pairs_search=searching,
         pairs_confirm=budget - searching,
-        pairs_a_trial=a_trial,
-        trials_unstopped=int(searching // a_trial),
+        pairs_per_trial=per_trial,
+        trials_unstopped=int(searching // per_trial),
         trials_stopped=int(searching // cheapest),
-        seconds_a_pair=seconds,
+        seconds_per_pair=seconds,
         slots=slots,
         device_hours=hours,
-        wall_hours=None if hours is None else hours / max(slots, 1),
+        wall_hours=None if hours is None else hours / devices / max(slots, 1),
         paper_grid_pairs=grid,
-        paper_grid_device_hours=None if seconds is None else grid * seconds / 3600,
+        paper_grid_device_hours=None if seconds is None else grid * seconds * devices / 3600,
     )
 
 
-def _budget_pairs(experiment: Experiment, a_trial: float, seconds: float | None) -> float:
+def _budget_pairs(experiment: Experiment, per_trial: float, seconds: float | None) -> float:
     budget, confirm = experiment.budget, experiment.confirm
     if budget.pairs is not None:
         return budget.pairs
     if budget.trials is not None:
-        confirming = confirm.candidates * confirm.seeds if confirm.enabled else 0
-        return a_trial * (budget.trials + confirming / experiment.seeds)
+        confirming = confirm.candidates * confirm.max_seeds if confirm.enabled else 0
+        return per_trial * (budget.trials + confirming / experiment.seeds)
     assert budget.device_hours is not None
-    return budget.device_hours * 3600 / seconds if seconds else float("nan")
+    assert seconds is not None
+    return budget.device_hours * 3600 / seconds / experiment.resources.devices

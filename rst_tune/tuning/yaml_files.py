@@ -1,4 +1,4 @@
-"""Reading YAML as data: shipped files by name, a user's by path, `--set` overrides, and errors that help."""
+"""YAML as data: shipped files by name, a user's by path, `--set` overrides, and errors that name the field."""
 
 import importlib.util
 import os
@@ -18,6 +18,8 @@ __all__ = ["existing", "find", "home", "load_function", "override", "read_yaml",
 
 Model = TypeVar("Model", bound=BaseModel)
 _PACKAGE = Path(__file__).resolve().parent.parent
+LARGEST = 20_000
+"""Values in one file, aliases counted as often as they are used. The largest shipped file has about a hundred."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -38,7 +40,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
         key = loader.construct_object(key_node)
         if not isinstance(key, str | int | float | bool) or key in seen:
             line = key_node.start_mark.line + 1
-            raise yaml.YAMLError(f"line {line}: the key {key!r} stands twice or is not a plain word")
+            raise yaml.YAMLError(f"line {line}: the key {key!r} is given twice or is not a plain word")
         seen.add(key)
     return loader.construct_mapping(node, deep=True)
 
@@ -75,7 +77,7 @@ def find(kind: str, name: str, *, beside: Path | None = None) -> Path:
 
 
 def home(path: Path | str) -> Path:
-    """Return the path with ~ expanded; a ~ that is nobody's home stays as it is, where pathlib would raise."""
+    """Return the path with ~ expanded; a ~ of an unknown user stays as it is, where pathlib would raise."""
     return Path(os.path.expanduser(path))
 
 
@@ -103,7 +105,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: it cannot be read: {error.strerror}") from None
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise InputError(f"{path}: the file must hold `key: value` lines, but it holds {type(content).__name__}")
+    _check_size(content, str(path))
     return content
+
+
+def _check_size(content: Any, where: str) -> None:
+    """Refuse a file that expands to a huge structure: aliases make one of a few bytes."""
+    left, stack = LARGEST, [content]
+    while stack:
+        item = stack.pop()
+        left -= 1
+        if left < 0:
+            raise InputError(f"{where}: the file must have at most {LARGEST:,} values, and it has more: shorten it")
+        stack.extend(item.values() if isinstance(item, dict) else item if isinstance(item, list) else ())
 
 
 def _where(error: Exception) -> str:
@@ -126,6 +140,7 @@ def override(content: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]
             value = yaml.load(text, Loader=_Loader)  # noqa: S506  a SafeLoader
         except (yaml.YAMLError, ValueError, RecursionError):
             raise InputError(f"--set {setting!r}: the value is not valid YAML: quote it") from None
+        _check_size(value, f"--set {path}")
         content = _put(content, path.strip().split("."), value, setting)
     return content
 
@@ -193,7 +208,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 
 def load_function(path: Path, name: str) -> Callable[..., Any]:
-    """Return the function `name` of a user's Python file. This runs the file: it is the user's own code."""
+    """Return the function `name` of a user's Python file. This runs the file, which is the user's own code."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: this is not a Python file")

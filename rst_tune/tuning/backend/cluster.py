@@ -1,0 +1,157 @@
+"""Connections to Ray: a local cluster on loopback, or the one at an address; and work pinned to a node."""
+
+import logging
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rst_tune.errors import InputError
+from rst_tune.redaction import redact_text
+
+__all__ = ["NodeAnswer", "connected", "resolve_address", "run_on_every_node"]
+
+# Set before Ray is imported anywhere: it reads most of these once.
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    # Tune's own snapshot is never read: the event log is the truth.
+    "TUNE_GLOBAL_CHECKPOINT_S": str(10**9),
+}
+for _name, _value in _SETTINGS.items():
+    os.environ.setdefault(_name, _value)
+
+
+@contextmanager
+def connected(address: str | None, *, log: Path, cpus: int | None = None) -> Iterator[None]:
+    """Connect to the cluster at `address`, or start a local one that ends with this block.
+
+    The local cluster listens on loopback only and asks for a token that only this process has; where Ray was imported
+    before, it keeps the settings that it read then. The token of another cluster comes from the environment, as Ray's
+    documentation describes.
+    """
+    address = resolve_address(address)
+    local = address in (None, "local")
+    if local and "ray" not in sys.modules:
+        _protect()
+    import ray  # only now: Ray reads its settings when it is imported
+
+    _log_to_file(log)
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    loopback = {"num_cpus": cpus, "include_dashboard": False} if local else {}
+    try:
+        with _own_signals():
+            ray.init(address="local" if local else address, **loopback, **quiet)
+    except Exception as error:  # when a node is slow to start, Ray raises nothing more special
+        where = "a local Ray cluster cannot be started" if local else f"no Ray cluster answers at {address}"
+        raise InputError(f"{where}: {str(error).splitlines()[0]} Check it with `rst-tune doctor`") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def resolve_address(address: str | None) -> str | None:
+    """Return the address to connect to: the given one, else RAY_ADDRESS; None is a local cluster."""
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    if address is not None and address.startswith("ray://"):
+        raise InputError(
+            f"a search is driven from a machine of the cluster, but {address} is an address of Ray Client, which cannot "
+            "drive Tune: run the command on the head node with --address auto, or submit it with `ray job submit`"
+        )
+    return address
+
+
+def _protect() -> None:
+    """Set what a local cluster needs so that no other user can connect to it."""
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # In spite of its name it makes Ray bind everything to loopback on every system.
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep this process's handlers of Ctrl-C and SIGTERM: Ray's own would end the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    own = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in own.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+class _LogFile(logging.FileHandler):
+    """Writes lines without credentials. A log that cannot be written (a full disk) does not end the search."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the redacted line."""
+        return redact_text(super().format(record))
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's own name
+        """Drop the line."""
+
+
+def _log_to_file(log: Path) -> None:
+    """Send the log messages of Ray, Optuna and MLflow to a file, without credentials."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    for name in ("ray", "optuna", "rst_tune", "mlflow", "alembic"):
+        logger = logging.getLogger(name)
+        for handler in list(logger.handlers):
+            if isinstance(handler, logging.FileHandler) or name != "rst_tune":
+                logger.removeHandler(handler)
+        handler = _LogFile(log)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.propagate = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeAnswer:
+    """What a function returned on one node, or why it did not; `clock_skew` in seconds against the driver."""
+
+    where: str
+    resources: Mapping[str, float]
+    value: Any = None
+    clock_skew: float = 0.0
+    error: str = ""
+
+
+def run_on_every_node(work: Callable[[], Any], *, timeout: float = 120.0) -> list[NodeAnswer]:
+    """Run a function once on every node of the connected cluster."""
+    import ray
+
+    return [_run_on(node, work, timeout) for node in ray.nodes() if node["Alive"]]
+
+
+def _run_on(node: Mapping[str, Any], work: Callable[[], Any], timeout: float) -> NodeAnswer:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    where = f"{node['NodeManagerHostname']} {node['NodeManagerAddress']} {node['NodeID'][:8]}"
+    pinned = NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
+    remote = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=pinned)
+    try:
+        value = ray.get(remote(lambda: work()).remote(), timeout=timeout)
+        begun = time.time()
+        there = ray.get(remote(lambda: time.time()).remote(), timeout=timeout)
+    except Exception as error:  # noqa: BLE001  whatever keeps a worker from answering is the finding
+        return NodeAnswer(where=where, resources=node["Resources"], error=str(error).strip().splitlines()[-1])
+    skew = there - (begun + time.time()) / 2
+    return NodeAnswer(where=where, resources=node["Resources"], value=value, clock_skew=skew)

@@ -1,0 +1,80 @@
+"""Which configuration comes next: the given points, then what the study samples."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from rst_tune.records import config_id
+from rst_tune.tuning.experiment import Experiment
+from rst_tune.tuning.points import SAM, SGD, points_to_evaluate
+from rst_tune.tuning.space import Params, Space
+from rst_tune.tuning.study import PendingTrials, SearchStudy
+
+__all__ = ["OWN_SEEDS", "ProposalQueue"]
+
+# A small discrete space repeats itself: a configuration that is known is sampled again, up to this many times.
+ATTEMPTS = 20
+# The configurations' own seeds start here above the experiment's, beyond those of the confirmation.
+OWN_SEEDS = 10_000
+
+
+class ProposalQueue:
+    """The parameters of a search by configuration id, in the order in which they were proposed."""
+
+    def __init__(self, experiment: Experiment, study: SearchStudy, pending: Callable[[], PendingTrials]) -> None:
+        self.params: dict[str, Params] = {}
+        self._numbers: dict[str, int] = {}
+        self._study, self._pending = study, pending
+        self._is_grid = experiment.sampler.name == "grid"
+        self._seed, self._seeds = experiment.seed, experiment.seeds
+        self._given = deque(_given(experiment.space, grid=self._is_grid))
+        self._exhausted = False
+
+    def resume(self, sampled: Mapping[str, Params]) -> None:
+        """Continue after the configurations that the event log has."""
+        for identity, params in sampled.items():
+            self._add(identity, params)
+        self._study.reconcile(sampled)
+        self._given = deque(params for params in self._given if config_id(params) not in sampled)
+
+    def first_seed(self, identity: str) -> int:
+        """Return the seed that a configuration is trained with first.
+
+        In a grid all share it, to be compared seed by seed. A sampler generalizes to neighbours: with one seed for all,
+        a region where that seed is lucky would look good as a whole, so there each configuration has its own.
+        """
+        if self._is_grid:
+            return self._seed
+        return self._seed + OWN_SEEDS + self._seeds * self._numbers[identity]
+
+    def next(self) -> Params | None:
+        """Return a configuration that was not proposed before, or None when there are no more."""
+        params = self._next_given() if self._given else self._next_sampled()
+        if params is not None:
+            self._add(config_id(params), params)
+        return params
+
+    def _add(self, identity: str, params: Params) -> None:
+        self._numbers.setdefault(identity, len(self.params))
+        self.params[identity] = params
+
+    def _next_given(self) -> Params:
+        params = self._given.popleft()
+        self._study.enqueue(params)
+        return params
+
+    def _next_sampled(self) -> Params | None:
+        if self._is_grid or self._exhausted:
+            return None
+        for attempt in range(ATTEMPTS):
+            params = self._study.sample(len(self.params), attempt, self._pending())
+            if config_id(params) not in self.params:
+                return params
+        self._exhausted = True
+        return None
+
+
+def _given(space: Space | str, *, grid: bool) -> list[Params]:
+    if not isinstance(space, Space):
+        return [SGD, SAM]
+    points = (*points_to_evaluate(space), *(space.grid() if grid else ()))
+    return list({config_id(params): params for params in points}.values())

@@ -1,0 +1,236 @@
+"""The sampler `front`: it proposes where the front is expected to gain most per unit of compute.
+
+Of many random points of the space, and then of many near the best of them, it proposes the one with the largest expected
+hypervolume improvement per pair that its training costs. The cost of a point is known before training, so only the error
+is uncertain: the improvement is a sum of expected improvements over the steps of the front of posterior means. The
+posterior comes from `analysis.surrogate`. A running trial counts with its posterior mean, so that workers do not propose
+the same point twice. A stopped trial counts with the final error that its last rung predicts: where some seeds break
+down the rungs stop those, and a surrogate of the finished ones alone would be too optimistic.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from scipy import stats
+from threadpoolctl import threadpool_limits
+
+from rst_tune.analysis import pareto
+from rst_tune.analysis.surrogate import MIN_TRIALS, Surrogate, fit_surrogate
+from rst_tune.records import Status, Trial, TrialConfig
+from rst_tune.tuning.space import Params, trial_config
+
+__all__ = ["STEPS", "STEPS_OF_COST", "FrontSampler", "RandomSuggester", "ehvi"]
+
+Array = NDArray[np.float64]
+_Candidate = tuple[dict[str, Any], TrialConfig]  # what was suggested, and the configuration that it means
+
+N_CANDIDATES, N_NEIGHBOURS = 1000, 300
+# A neighbour of the best candidate lies this far from it (in ranges), and keeps its choices with this probability.
+NEIGHBOUR_SCALE, P_KEEP_CATEGORY = 0.08, 0.8
+# The posterior standard deviation is scaled by this: with 1, many of the few proposals go to regions of which nothing is
+# known, and most of those are bad. Measured 0.35, 0.5, 0.6 and 1: docs/log.md, 2026-11-17, second part.
+EXPLORATION_SCALE = 0.6
+# A candidate's schedule is built over this few steps: only its mean is used. In the cost parametrization the mean is
+# exact over any number of steps, so over one.
+STEPS, STEPS_OF_COST = 64, 1
+# Beyond this many finished trials the kernel is fitted again only when their number has grown by a tenth, so that a
+# proposal takes as long after 20,000 trials as after 200.
+REFIT_UNTIL = 40
+# Of more pending and stopped trials than this the latest are used; of more finished ones likewise, because proposals
+# concentrate where the front is.
+MAX_PENDING, MAX_OBSERVATIONS = 100, 300
+# The error in percent that a training that diverged or ran out of memory counts as.
+WORST_ERROR = 100.0
+
+
+class RandomSuggester:
+    """Answers like an Optuna trial, at random, and keeps the answers in `params`.
+
+    Given a point `around`, a number is drawn near that point's and a choice is mostly that point's.
+    """
+
+    def __init__(self, rng: np.random.Generator, around: Mapping[str, Any] | None = None) -> None:
+        self._rng, self._around = rng, around or {}
+        self.params: dict[str, Any] = {}
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """Return a number of the range."""
+        if name not in self.params:
+            value = self._in_range(name, low, high, log)
+            if step is not None:
+                value = low + step * int(self._rng.integers(0, int((high - low) / step + 1e-9) + 1))
+            self.params[name] = min(max(value, low), high)
+        return float(self.params[name])
+
+    def _in_range(self, name: str, low: float, high: float, log: bool) -> float:
+        scale, back = (np.log, np.exp) if log else (float, float)
+        start, width = scale(low), scale(high) - scale(low)
+        if name in self._around:
+            return float(back(scale(self._around[name]) + NEIGHBOUR_SCALE * width * self._rng.normal()))
+        return float(back(start + width * self._rng.random()))
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        """Return a whole number of the range."""
+        if name not in self.params:
+            drawn = self._rng.integers(0, (high - low) // step + 1) * step + low
+            self.params[name] = round(low * (high / low) ** self._rng.random()) if log else int(drawn)
+        return int(self.params[name])
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        """Return one of the choices."""
+        if name not in self.params:
+            keep = name in self._around and self._rng.random() < P_KEEP_CATEGORY
+            self.params[name] = self._around[name] if keep else choices[int(self._rng.integers(len(choices)))]
+        return self.params[name]
+
+
+class FrontSampler(BaseSampler):
+    """Proposes parameters from the trials it has observed, in the order in which they ended.
+
+    Before each `study.ask`, `prepare` sets the pending trials and the seed. Until enough trials have finished it samples
+    at random.
+    """
+
+    def __init__(
+        self, sample: Callable[[Any], Params], *, rho: float, n_startup_trials: int, steps: int = STEPS
+    ) -> None:
+        self._sample, self._rho, self._steps = sample, rho, steps
+        self._n_startup_trials = max(n_startup_trials, MIN_TRIALS)
+        self._finished: list[Trial] = []
+        self._stopped: list[Trial] = []
+        self._kernel_params: tuple[int, Any] = (0, None)
+        self.prepare((), None, 0)
+
+    def observe(self, trial: Trial, expected_final: float | None = None) -> None:
+        """Add an ended trial; a stopped one counts with `expected_final`, one that broke down with the worst error."""
+        broken = trial.full_horizon and trial.status in (Status.DIVERGED, Status.OUT_OF_MEMORY)
+        error = WORST_ERROR if broken else expected_final
+        trial = trial if error is None else replace(trial, status=Status.COMPLETE, error=error)
+        if trial.finished:
+            self._finished.append(trial)
+        elif trial.status is Status.STOPPED:
+            self._stopped.append(trial)
+
+    def prepare(self, pending: Sequence[Trial], reference: tuple[float, float] | None, seed: int) -> None:
+        """Set what the next proposal takes into account."""
+        self._pending, self._reference, self._seed = pending, reference, seed
+        self._random, self._proposal = RandomSampler(seed=seed), None
+
+    def before_trial(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:  # noqa: ARG002  Optuna's hook
+        """Choose the parameters of the trial that Optuna is about to create."""
+        self._proposal = self.propose()
+
+    def infer_relative_search_space(
+        self,
+        study: optuna.Study,  # noqa: ARG002  Optuna's hook
+        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
+    ) -> dict[str, BaseDistribution]:
+        """Return nothing: the space is conditional, so every parameter is sampled when it is asked for."""
+        return {}
+
+    def sample_relative(
+        self,
+        study: optuna.Study,  # noqa: ARG002  Optuna's hook
+        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
+        search_space: dict[str, BaseDistribution],  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: optuna.trial.FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Return the proposed value, or a random one as long as there is no proposal."""
+        if self._proposal is not None and param_name in self._proposal:
+            return self._proposal[param_name]
+        return self._random.sample_independent(study, trial, param_name, param_distribution)
+
+    def propose(self) -> dict[str, Any] | None:
+        """Return the parameters with the largest acquisition; None while too little has finished."""
+        if len(self._finished) < self._n_startup_trials or self._reference is None:
+            return None
+        rng = np.random.default_rng(self._seed)
+        candidates = [self._candidate(rng) for _ in range(N_CANDIDATES)]
+        with threadpool_limits(1):  # quicker at this size, and rounded alike on any number of cores
+            acquisition = self._acquisition([config for _, config in candidates], self._reference)
+            best = candidates[int(np.argmax(acquisition(candidates)))]
+            near = [best, *(self._candidate(rng, best[0]) for _ in range(N_NEIGHBOURS))]
+            return near[int(np.argmax(acquisition(near)))][0]
+
+    def _acquisition(
+        self, known: list[TrialConfig], reference: tuple[float, float]
+    ) -> Callable[[list[_Candidate]], Array]:
+        """Return the function from candidates to their expected hypervolume improvement per pair."""
+        pending = [t.config for t in (*self._stopped[-MAX_PENDING:], *self._pending)][-MAX_PENDING:]
+        observed = self._finished[-MAX_OBSERVATIONS:]
+        surrogate = self._surrogate(observed, [*known, *pending]).condition_on(pending)
+        configs = [t.config for t in observed]
+        front = np.column_stack([surrogate.errors(configs), _costs(configs)])
+
+        def acquisition(candidates: list[_Candidate]) -> Array:
+            points = [config for _, config in candidates]
+            costs = _costs(points)
+            mean, sd = surrogate.log_errors(points)
+            return ehvi(mean, EXPLORATION_SCALE * sd, costs, front, reference) / (1 + costs)
+
+        return acquisition
+
+    def _surrogate(self, observed: Sequence[Trial], known: Sequence[TrialConfig]) -> Surrogate:
+        fitted_at, kernel_params = self._kernel_params
+        if fitted_at != (fitted_at := _last_fit(len(self._finished))):
+            kernel_params = fit_surrogate(self._finished[:fitted_at], known=known).kernel_params
+            self._kernel_params = (fitted_at, kernel_params)
+        return fit_surrogate(observed, kernel_params=kernel_params, known=known)
+
+    def _candidate(self, rng: np.random.Generator, around: Mapping[str, Any] | None = None) -> _Candidate:
+        suggester = RandomSuggester(rng, around)
+        params = self._sample(suggester)
+        return suggester.params, trial_config(params, total_steps=self._steps, rho=self._rho)
+
+
+def _last_fit(count: int) -> int:
+    """Return the number of trials at which the kernel was last fitted: every one, then at each tenth more.
+
+    >>> [_last_fit(n) for n in (8, 39, 44, 45, 10_000)]
+    [8, 39, 44, 44, 9786]
+    """
+    at = min(count, REFIT_UNTIL)
+    while (following := at + max(at // 10, 1)) <= count and at >= REFIT_UNTIL:
+        at = following
+    return at
+
+
+def _costs(configs: Sequence[TrialConfig]) -> Array:
+    return np.array([config.extra_propagation for config in configs])
+
+
+def ehvi(mean: Array, sd: Array, costs: Array, observed: Array, reference: tuple[float, float]) -> Array:
+    """Return the expected hypervolume improvement of trainings whose log error is normal and whose cost is known.
+
+    `observed` has a row (error, cost) for each point that the front is made of. Between two steps of the front the error
+    to beat is constant: the improvement there is the width times the expected improvement over that error.
+
+    >>> observed = np.array([[5.0, 0.5]])
+    >>> ehvi(np.log([4.0]), np.array([1e-9]), np.array([0.3]), observed, (10.0, 1.0)).round(3).tolist()
+    [1.7]
+    """
+    members = observed[pareto.nondominated(observed)]
+    steps = np.array(sorted((c, e) for e, c in members if e < reference[0] and c < reference[1])).reshape(-1, 2)
+    edges = np.concatenate([[-np.inf], steps[:, 0], [reference[1]]])
+    to_beat = np.concatenate([[reference[0]], steps[:, 1]])
+    width = np.clip(edges[None, 1:] - np.maximum(edges[None, :-1], costs[:, None]), 0.0, None)
+    z = (np.log(to_beat)[None, :] - mean[:, None]) / sd[:, None]
+    improved = to_beat * stats.norm.cdf(z) - np.exp(mean + sd**2 / 2)[:, None] * stats.norm.cdf(z - sd[:, None])
+    return np.asarray((width * np.maximum(improved, 0.0)).sum(axis=1))

@@ -1,0 +1,267 @@
+"""One whole search: lock the directory, check it, connect, run the trials. Run again, it resumes."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rst_tune import files
+from rst_tune.errors import InputError
+from rst_tune.records import LOG_NAME, EventLog, Search, SearchStarted, SearchState, load, read_events
+from rst_tune.redaction import register_environment
+from rst_tune.training.data import Dataset, load_dataset
+from rst_tune.tuning import yaml_files
+from rst_tune.tuning.backend.cluster import connected
+from rst_tune.tuning.backend.resources import Resources
+from rst_tune.tuning.backend.runner import TrialContext
+from rst_tune.tuning.controller import SearchController
+from rst_tune.tuning.experiment import Experiment
+from rst_tune.tuning.study import JOURNAL_NAME, SearchStudy
+
+__all__ = ["TEXT_LOG_NAME", "default_output", "latest_search", "output_directory", "run_search"]
+
+OUTPUT_ROOT = Path("output")
+TEXT_LOG_NAME = "log.txt"
+OVERWRITE_NAME = "overwrite.json"
+# Everything a search writes. `--overwrite` moves these aside and touches nothing else.
+OWN_FILES = (
+    "checkpoints", "damaged", "experiment.yaml", "front.csv", "front.json", "front.png", LOG_NAME, TEXT_LOG_NAME,
+    "mlartifacts", "mlflow.db", "mlflow.db-shm", "mlflow.db-wal", "models", "ray", "report.html", JOURNAL_NAME,
+    f"{JOURNAL_NAME}.lock", "tracking",
+)  # fmt: skip
+_PACKAGES = ("rst_tune", "torch", "torchvision", "ray", "optuna", "mlflow", "numpy")
+
+Progress = Callable[[SearchController], None]
+
+
+def default_output(experiment: Experiment) -> Path:
+    """Return where a search writes by default: its name and identity, below `output/`."""
+    return OUTPUT_ROOT / f"{experiment.name}-{experiment.search_id[:8]}"
+
+
+def output_directory(experiment: Experiment, output: Path | None) -> Path:
+    """Return the absolute output directory."""
+    given = str(output or default_output(experiment))
+    if ":/" in given:  # pathlib has already made one slash of two
+        raise InputError(
+            f"the output must be a directory that every node can write to, but got {given}: mount the store as a file "
+            "system, or copy the directory there when the search is over"
+        )
+    return yaml_files.home(given).resolve()
+
+
+def latest_search(root: Path = OUTPUT_ROOT) -> Path:
+    """Return the directory of the search that was written to last."""
+    logs = sorted(root.glob(f"*/{LOG_NAME}"), key=lambda path: path.stat().st_mtime)
+    if not logs:
+        raise InputError(f"there is no search below {root}/ yet: start one with `rst-tune run digits`")
+    return logs[-1].parent
+
+
+def run_search(
+    experiment: Experiment,
+    output: Path | None = None,
+    *,
+    address: str | None = None,
+    overwrite: bool = False,
+    on_progress: Progress = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
+    during: Callable[[Path], AbstractContextManager[object]] = lambda _: nullcontext(),
+) -> Search:
+    """Search, confirm and read the test set; return the search. An unfinished search in `output` is resumed.
+
+    Args:
+        experiment: what to search.
+        output: the directory of the search; on a cluster, one that every node sees.
+        address: a Ray cluster; None starts a local one.
+        overwrite: move the files of an earlier search aside first.
+        on_progress: called several times per second with the controller.
+        say: called with messages for the user.
+        during: returns a context that is entered while trials run: tracking.
+    """
+    directory = output_directory(experiment, output)
+    register_environment()
+    data = load_dataset(experiment.task.data)
+    header = _header(experiment, data)
+    with _locked(directory):
+        if overwrite or (directory / OVERWRITE_NAME).exists():
+            _move_aside(directory)
+        state = _load_state(directory)
+        _check_resumable(header, state, directory)
+        if not state.search().done:
+            _run(experiment, directory, data, header, state, address, on_progress, say, during)
+    return load(directory)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Allow one driver at a time to write to a search."""
+    try:
+        with files.file_lock(directory / "lock"):
+            yield
+    except files.BusyError:
+        raise InputError(
+            f"another process is running the search in {directory}: wait for it, or stop it first"
+        ) from None
+
+
+def _move_aside(directory: Path) -> None:
+    """Move the files of a search into a folder beside them. Killed on the way, the next start completes it."""
+    marker = directory / OVERWRITE_NAME
+    if not marker.exists():
+        if not (directory / LOG_NAME).exists():
+            return
+        files.write_text(marker, json.dumps({"to": f"previous-{time.strftime('%Y%m%d-%H%M%S')}"}))
+    aside = directory / Path(json.loads(marker.read_text())["to"]).name
+    aside.mkdir(exist_ok=True)
+    for name in OWN_FILES:
+        if (directory / name).exists():
+            os.replace(directory / name, aside / name)
+    marker.unlink()
+
+
+def _load_state(directory: Path) -> SearchState:
+    state = SearchState(directory)
+    if (directory / LOG_NAME).exists():
+        for event in read_events(directory / LOG_NAME):
+            state.apply(event)
+    return state
+
+
+def _check_resumable(header: SearchStarted, state: SearchState, directory: Path) -> None:
+    """Raise where the search in the directory is another one, with the fields that differ."""
+    before = state.header
+    if before is None:
+        return
+    then, now = _identity(before), _identity(header)
+    differences = [
+        f"{name} was {then.get(name)!r} and is {now.get(name)!r}"
+        for name in sorted({*then, *now})
+        if then.get(name) != now.get(name)
+    ]
+    if differences or before.search_id != header.search_id:
+        shown = "; ".join(differences[:5]) or f"search {before.search_id}, this one is {header.search_id}"
+        raise InputError(
+            f"{directory} holds another search ({shown}): give another --output, or --overwrite to move it aside"
+        )
+
+
+def _identity(header: SearchStarted) -> dict[str, Any]:
+    """Return what a resumed search must share with the one before, as flat fields."""
+    experiment = {k: v for k, v in header.experiment.items() if k not in ("description", "tracking", "resources")}
+    flat = _flat(experiment)
+    for name in ("sampler.storage", "task.data.root", "task.data.workers"):
+        flat.pop(name, None)
+    workers = (header.experiment.get("resources") or {}).get("workers", 1)
+    return {**flat, "resources.workers": workers, "data digest": header.data.get("digest"),
+            "precision": header.data.get("precision")}  # fmt: skip
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _run(
+    experiment: Experiment,
+    directory: Path,
+    data: Dataset,
+    header: SearchStarted,
+    state: SearchState,
+    address: str | None,
+    on_progress: Progress,
+    say: Callable[[str], None],
+    during: Callable[[Path], AbstractContextManager[object]],
+) -> None:
+    with connected(address, log=directory / TEXT_LOG_NAME):
+        from rst_tune.tuning.backend.ray import RayBackend, cluster_devices
+
+        resources = experiment.resources
+        backend = RayBackend(_context(experiment, directory, data), resources)
+        backend.wait_for_room(resources.wait_for_nodes_minutes, say)
+        log = EventLog(directory)
+        try:
+            if state.header is None:
+                state.apply(log.append(replace(header, devices=cluster_devices())))
+            text = yaml.safe_dump(experiment.public(), sort_keys=False, allow_unicode=True)
+            files.write_text(directory / "experiment.yaml", text)
+            controller = SearchController(
+                experiment,
+                log=log,
+                state=state,
+                study=SearchStudy(experiment, directory),
+                steps_per_epoch=header.steps_per_epoch,
+                slots=lambda: backend.slots,
+            )
+            with during(directory):
+                backend.run_trials(controller, lambda: on_progress(controller))
+        finally:
+            log.close()
+
+
+def _context(experiment: Experiment, directory: Path, data: Dataset) -> TrialContext:
+    resources: Resources = experiment.resources
+    minutes = resources.time_limit_minutes
+    return TrialContext(
+        task=experiment.task,
+        data=data,
+        directory=directory,
+        threads=resources.threads,
+        device=None if resources.gpus_per_worker else "cpu",
+        checkpoint_seconds=resources.checkpoint_seconds,
+        time_limit=None if minutes is None else minutes * 60,
+    )
+
+
+def _header(experiment: Experiment, data: Dataset) -> SearchStarted:
+    recipe = experiment.task.recipe
+    steps = len(data.train) // recipe.batch_size
+    if steps < 1:
+        raise InputError(
+            f"a batch must not be larger than the training set, but batch_size is {recipe.batch_size} and there are "
+            f"{len(data.train)} images: lower task.recipe.batch_size"
+        )
+    by_device = "bf16" if experiment.resources.gpus_per_worker else "fp32"
+    precision = by_device if recipe.precision == "auto" else recipe.precision
+    described = {"name": experiment.task.data.name, "digest": data.digest(), "precision": precision}
+    return SearchStarted(
+        search_id=experiment.search_id,
+        name=experiment.name,
+        experiment=experiment.public(),
+        steps_per_epoch=steps,
+        data={**described, **data.describe()},
+        versions={"python": platform.python_version(), **_versions()},
+        commit=_commit(),
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str:
+    """Return the git commit of the working directory, or nothing where there is none."""
+    git = shutil.which("git")
+    if git is None:
+        return ""
+    command = [git, "rev-parse", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=os.getcwd())  # noqa: S603
+    return done.stdout.strip() if done.returncode == 0 else ""
