@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, read without running any code from them."""
+"""Checkpoints: written atomically, read without executing code from the file."""
 
 import contextlib
 import os
@@ -13,11 +13,11 @@ __all__ = ["CheckpointError", "read_checkpoint", "write_checkpoint"]
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that is missing, damaged or of another run. The message names the file."""
+    """A checkpoint is missing, damaged or from another run. The message names the file."""
 
 
 def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write `state` beside `path`, flush it to the disk, and only then put it in its place."""
+    """Write `state` to a temporary file beside `path`, flush it to disk, then rename it to `path`."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -35,7 +35,7 @@ def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> Non
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what `write_checkpoint` wrote; tensors land on the CPU."""
+    """Return the state that `write_checkpoint` wrote, with all tensors on the CPU."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
@@ -48,7 +48,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name itself durable."""
+    """Flush the directory entry, so that the rename survives a crash."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

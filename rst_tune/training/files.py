@@ -1,4 +1,4 @@
-"""Images that stay files: read, cropped and resized one by one, in worker processes."""
+"""Images read from files on demand, cropped and resized one by one in DataLoader workers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,40 +12,40 @@ from rst_tune.training.seeds import derive
 __all__ = ["ImageFiles", "Item"]
 
 Item = tuple[int, object]
-"""Which image, and the seed of its random crop (None: the centre)."""
+"""Index of an image and the seed of its random crop (None: centre crop)."""
 
 RESIZE_MARGIN = 256 / 224
-"""For evaluation the short side becomes this much larger than the crop from the centre."""
+"""For evaluation the short side is resized to this multiple of the centre crop."""
 
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """A map-style set of (picture, label) whose pictures are read on demand as uint8 tensors of one size.
+    """A map-style set of (PIL image, label) whose images are read on demand as uint8 tensors of one size.
 
-    `picture` depends on the place and the seed alone: not on the worker that reads it, nor on what it read before.
+    `read` depends on the index and the seed alone, not on the worker process or on earlier reads.
     """
 
     source: Any
     size: int
-    places: tuple[int, ...] | None = None
+    indices: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
-        return len(self.source) if self.places is None else len(self.places)
+        return len(self.source) if self.indices is None else len(self.indices)
 
     def __getitem__(self, item: Item) -> Tensor:
-        place, seed = item
-        return self.picture(place, seed)
+        index, seed = item
+        return self.read(index, seed)
 
-    def take(self, places: Sequence[int]) -> "ImageFiles":
-        """Return the images at these places."""
-        own = self.places
-        return replace(self, places=tuple(places if own is None else (own[place] for place in places)))
+    def take(self, indices: Sequence[int]) -> "ImageFiles":
+        """Return the images at these indices."""
+        own = self.indices
+        return replace(self, indices=tuple(indices if own is None else (own[index] for index in indices)))
 
-    def picture(self, place: int, seed: object = None) -> Tensor:
-        """Return one image, (3, size, size): a random resized crop drawn from `seed`, or the centre."""
+    def read(self, index: int, seed: object = None) -> Tensor:
+        """Return one image, (3, size, size): a random resized crop drawn from `seed`, or the centre crop."""
         from torchvision.transforms import v2
 
-        image = self.source[place if self.places is None else self.places[place]][0].convert("RGB")
+        image = self.source[index if self.indices is None else self.indices[index]][0].convert("RGB")
         tensor: Tensor = v2.functional.pil_to_tensor(image)
         if seed is None:
             short_side = round(self.size * RESIZE_MARGIN)

@@ -1,4 +1,4 @@
-"""Models by name: two tiny ones of ours, the paper's from torchvision, timm and pytorchcv, and the user's own."""
+"""Models by name: two tiny ones, the paper's from torchvision, timm and pytorchcv, and the user's own."""
 
 import importlib
 from collections.abc import Callable
@@ -28,9 +28,9 @@ def mlp_tiny(classes: int, shape: Shape, *, width: int = 64, dropout: float = 0.
     return nn.Sequential(*layers)
 
 
-@MODELS.register("cnn-tiny", "three convolutions of 16 channels, the embedded default")
+@MODELS.register("cnn-tiny", "three convolutions of 16 channels with batch normalization, the embedded default")
 def cnn_tiny(classes: int, shape: Shape, *, width: int = 16, dropout: float = 0.0) -> nn.Module:
-    """Return three 3x3 convolutions with batch normalization, pooled after the first and second, and on average."""
+    """Return three 3x3 convolutions with batch normalization, two max poolings and one average pooling."""
     layers: list[nn.Module] = []
     channels = shape[0]
     for pooling in (nn.MaxPool2d(2), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1)):
@@ -55,7 +55,7 @@ def resnet18(classes: int, shape: Shape, **options: Any) -> nn.Module:
 
 @MODELS.register("vgg16-bn", "VGG-16 with batch normalization, one linear layer on top", "Simonyan & Zisserman, 2015")
 def vgg16_bn(classes: int, shape: Shape) -> nn.Module:
-    """Return torchvision's VGG-16-BN features under global pooling: the form used on CIFAR."""
+    """Return torchvision's VGG-16-BN features with global pooling and one linear layer, as used on CIFAR."""
     from torchvision.models.vgg import cfgs, make_layers
 
     _three_channels("vgg16-bn", shape)
@@ -122,7 +122,7 @@ def known_model(name: str) -> str:
 def build_model(
     name: str, classes: int, shape: Shape, options: dict[str, Any] | None = None, *, seed: int = 0
 ) -> nn.Module:
-    """Return the model with weights drawn from `seed` alone. The global random state is left as it was.
+    """Return the model with weights drawn from `seed` alone. The global random state is not changed.
 
     A user's `package.module:factory` is called as `factory(num_classes=classes, **options)`.
     """
@@ -145,7 +145,7 @@ def parameter_count(model: nn.Module) -> int:
 
 
 def _checked(name: str, model: object, classes: int, shape: Shape) -> nn.Module:
-    """Return the model after one forward pass in evaluation mode shows that it maps these images to the classes."""
+    """Return the model after checking with one forward pass that it maps these images to the classes."""
     if not isinstance(model, nn.Module):
         raise InputError(f"the factory {name!r} must return a torch.nn.Module, it returned {type(model).__name__}")
     try:

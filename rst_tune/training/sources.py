@@ -1,6 +1,6 @@
-"""Where images come from: scikit-learn's digits, torchvision's sets, image folders, .npz files.
+"""Data sources: scikit-learn's digits, torchvision data sets, image folders, .npz files.
 
-A source reads a training and a test part. Small sets are uint8 arrays in NCHW; sets of files stay files.
+A source returns a training and a test split, as uint8 arrays (NCHW) or as files that are read on demand.
 """
 
 import inspect
@@ -18,20 +18,20 @@ from numpy.typing import NDArray
 from rst_tune.errors import InputError, unknown_name
 from rst_tune.registry import Registry
 from rst_tune.training.files import ImageFiles
-from rst_tune.training.split import stratified_choice
+from rst_tune.training.stratify import stratified_choice
 
 if TYPE_CHECKING:
     from rst_tune.training.task import DataSpec
 
-__all__ = ["SOURCES", "Raw", "read_source"]
+__all__ = ["SOURCES", "RawDataset", "read_source"]
 
 Images = NDArray[np.uint8] | ImageFiles
 Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Raw:
-    """What a source gives: images and labels of the training and of the test part."""
+class RawDataset:
+    """Images and labels of the training and the test split, as a source returns them."""
 
     train: Images
     train_labels: Labels
@@ -39,7 +39,7 @@ class Raw:
     test_labels: Labels
 
 
-SOURCES: Registry[Callable[["DataSpec"], Raw]] = Registry("data set")
+SOURCES: Registry[Callable[["DataSpec"], RawDataset]] = Registry("data set")
 
 CLASSIFICATION_SETS = (
     "kmnist",
@@ -55,17 +55,17 @@ CLASSIFICATION_SETS = (
 """Further sets of torchvision that fit, named when a name is not known. Upper and lower case are the same."""
 
 DIGITS_TEST = 400
-"""scikit-learn has no test part of its digits; this many images are set aside, the same for every split seed."""
+"""scikit-learn's digits have no test split: this many images are set aside, the same for every split seed."""
 
 
-def read_source(spec: "DataSpec") -> Raw:
+def read_source(spec: "DataSpec") -> RawDataset:
     """Return the images and labels that `spec.name` stands for: a registered set or any fitting torchvision class."""
     reader = SOURCES[spec.name] if spec.name in SOURCES else partial(_torchvision, _torchvision_class(spec.name))
     return reader(spec)
 
 
 @SOURCES.register("digits", "1,797 handwritten digits of 8x8 pixels, inside scikit-learn; needs no download")
-def _digits(_: "DataSpec") -> Raw:
+def _digits(_: "DataSpec") -> RawDataset:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -73,11 +73,11 @@ def _digits(_: "DataSpec") -> Raw:
     labels = bunch.target.astype(np.int64)
     test = np.zeros(len(labels), dtype=bool)
     test[stratified_choice(labels, DIGITS_TEST, "digits", "test")] = True
-    return Raw(train=images[~test], train_labels=labels[~test], test=images[test], test_labels=labels[test])
+    return RawDataset(train=images[~test], train_labels=labels[~test], test=images[test], test_labels=labels[test])
 
 
 @SOURCES.register("npz", "a .npz file (`root`) with x_train, y_train, x_test, y_test; uint8 images")
-def _npz(spec: "DataSpec") -> Raw:
+def _npz(spec: "DataSpec") -> RawDataset:
     path = _existing_root(spec)
     wanted = ("x_train", "y_train", "x_test", "y_test")
     try:
@@ -89,7 +89,7 @@ def _npz(spec: "DataSpec") -> Raw:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} is not a readable .npz file of plain arrays: {error}") from error
-    return Raw(
+    return RawDataset(
         train=_as_images(arrays["x_train"], f"x_train of {path}"),
         train_labels=_as_labels(arrays["y_train"], f"y_train of {path}"),
         test=_as_images(arrays["x_test"], f"x_test of {path}"),
@@ -100,7 +100,7 @@ def _npz(spec: "DataSpec") -> Raw:
 @SOURCES.register(
     "folder", "an image folder (`root`) in ImageNet layout: train/<class>/*, val/<class>/* or test/<class>/*"
 )
-def _folder(spec: "DataSpec") -> Raw:
+def _folder(spec: "DataSpec") -> RawDataset:
     from torchvision.datasets import ImageFolder
 
     root = _existing_root(spec)
@@ -114,7 +114,7 @@ def _folder(spec: "DataSpec") -> Raw:
     if train.classes != test.classes:
         odd = sorted(set(train.classes) ^ set(test.classes))
         raise InputError(f"{root / 'train'} and {test_root} must have the same classes, these are in one only: {odd}")
-    return Raw(
+    return RawDataset(
         train=ImageFiles(train, size=spec.image_size),
         train_labels=_as_labels(train.targets, "the training folder"),
         test=ImageFiles(test, size=spec.image_size),
@@ -143,7 +143,7 @@ def _part_argument(factory: Any) -> dict[str, tuple[Any, Any]]:
     return {"split": ("train", "test")} if "split" in accepted else {}
 
 
-def _torchvision(name: str, spec: "DataSpec") -> Raw:
+def _torchvision(name: str, spec: "DataSpec") -> RawDataset:
     from torchvision import datasets
 
     factory = getattr(datasets, name)
@@ -151,7 +151,7 @@ def _torchvision(name: str, spec: "DataSpec") -> Raw:
     [(argument, (train, test))] = _part_argument(factory).items()
     parts = [_read_or_download(factory, name, root, {argument: part}) for part in (train, test)]
     (x_train, y_train), (x_test, y_test) = (_of_torchvision(part, name, spec.image_size) for part in parts)
-    return Raw(train=x_train, train_labels=y_train, test=x_test, test_labels=y_test)
+    return RawDataset(train=x_train, train_labels=y_train, test=x_test, test_labels=y_test)
 
 
 def _read_or_download(factory: Any, name: str, root: str, part: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ def settings(model: str) -> tuple[Task, Method]:
         {
             "data": {**Task().data.model_dump(), "augment": ["flip"]},
             "model": {"name": model},
-            "recipe": {"base": "digits", "epochs": 2, "batch_size": 100, "eps": "global", "clip": 1.0},
+            "recipe": {"base": "digits", "epochs": 2, "batch_size": 100, "eps": "global", "max_grad_norm": 1.0},
         }
     )
     return task, Method(schedule={"family": "constant", "p": 0.5}, gamma_gnr=2.0)

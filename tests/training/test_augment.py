@@ -50,8 +50,8 @@ def test_mixup_blends_each_image_with_its_neighbour_in_its_own_batch(images):
     weights = torch.tensor([0.9, 0.25, 1.0])
     got = mixup(batches, weights)
     for batch, weight, mixed in zip(batches, weights, got, strict=True):
-        for place in range(4):
-            assert torch.allclose(mixed[place], weight * batch[place] + (1 - weight) * batch[place - 1])
+        for index in range(4):
+            assert torch.allclose(mixed[index], weight * batch[index] + (1 - weight) * batch[index - 1])
 
 
 def test_draws_are_a_function_of_seed_and_epoch_and_leave_the_global_state_alone():

@@ -106,10 +106,10 @@ def test_a_batch_is_the_drawn_images_augmented_and_normalized(sets):
     mean, std = torch.tensor(data.mean)[:, None, None], torch.tensor(data.std)[:, None, None]
     for number, batch in enumerate(epoch_of(sets["npz"], augment=augment)):
         rows = slice(6 * number, 6 * number + 6)
-        places = drawn.order[rows]
-        images = crop(flip(data.train.images[places], drawn.flips[rows]), drawn.offsets[rows])
+        indices = drawn.order[rows]
+        images = crop(flip(data.train.images[indices], drawn.flips[rows]), drawn.offsets[rows])
         expected = cutout((images / 255 - mean) / std, drawn.centres[rows], 4)
-        assert torch.equal(batch.labels, data.train.labels[places])
+        assert torch.equal(batch.labels, data.train.labels[indices])
         assert torch.allclose(batch.images, expected, atol=1e-5)
 
 

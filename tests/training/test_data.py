@@ -89,13 +89,13 @@ def test_npz_takes_the_usual_layouts(npz, layout):
     [
         ({"y_test": None}, "missing: y_test"),
         ({"y_train": np.arange(60) % 4 - 1}, "labels must be 0 to 2"),
-        ({"y_test": np.full(20, 4)}, r"labels must be 0 to 3 .* test part .* has 4 to 4"),
+        ({"y_test": np.full(20, 4)}, r"labels must be 0 to 3 .* test split .* has 4 to 4"),
         ({"y_train": np.arange(59) % 4}, "60 images and 59 labels"),
         ({"y_train": np.zeros(60, dtype=int), "y_test": np.zeros(20, dtype=int)}, "at least 2 classes"),
         ({"y_train": np.linspace(0, 1, 60)}, "one whole number an image"),
         ({"x_train": np.zeros((60, 3, 6, 5))}, "must be uint8"),
         ({"x_train": np.zeros((60, 9), dtype=np.uint8)}, "channels first or last"),
-        ({"x_test": np.zeros((20, 3, 7, 5), dtype=np.uint8)}, "one shape"),
+        ({"x_test": np.zeros((20, 3, 7, 5), dtype=np.uint8)}, "the same shape"),
         ({"y_train": np.array([{}] * 60)}, "not a readable .npz"),
     ],
 )
@@ -121,8 +121,8 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path, content):
         ({"name": "CIFAR11"}, "did you mean 'cifar1"),
         ({"name": "EMNIST", "root": "."}, "EMNIST has no plain training and test part"),
         ({"name": "digts"}, "did you mean 'digits'"),
-        ({"name": "digits", "validation": 1397}, "leave images on both sides"),
-        ({"name": "digits", "validation": 0.0001}, "leave images on both sides"),
+        ({"name": "digits", "validation": 1397}, "leave images in both splits"),
+        ({"name": "digits", "validation": 0.0001}, "leave images in both splits"),
         ({"name": "digits", "train_size": 1300}, "at most the 1118 images"),
     ],
 )
@@ -173,10 +173,10 @@ def test_a_folder_stays_files_of_one_size(folder):
 def test_a_random_crop_depends_on_its_seed_alone(folder):
     files = load_dataset(folder).train.images
     state = torch.get_rng_state()
-    first = files.picture(0, (0, 1))
-    files.picture(3, (5, 5))
-    assert torch.equal(first, files.picture(0, (0, 1)))
-    assert not torch.equal(first, files.picture(0, (0, 2)))
+    first = files.read(0, (0, 1))
+    files.read(3, (5, 5))
+    assert torch.equal(first, files.read(0, (0, 1)))
+    assert not torch.equal(first, files.read(0, (0, 2)))
     assert torch.equal(state, torch.get_rng_state())
 
 

@@ -116,7 +116,7 @@ def test_a_continued_run_is_bit_identical(digits, tmp_path, stop, rule):
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_every_base_optimizer_continues_exactly(digits, tmp_path, optimizer):
-    settings = {"optimizer": optimizer, "lr": 0.01, "weight_decay": 0.01, "warmup_epochs": 0.5, "clip": 1.0}
+    settings = {"optimizer": optimizer, "lr": 0.01, "weight_decay": 0.01, "warmup_epochs": 0.5, "max_grad_norm": 1.0}
     expected = result(finish(start(digits, **settings)))
     run = start(digits, **settings)
     run.steps(4)

@@ -77,7 +77,7 @@ def test_the_default_task_is_the_embedded_one():
         (Task, {"model": {"name": "resnet81"}}, "did you mean 'resnet"),
         (ModelSpec, {"name": "no_such_package:factory"}, "must be importable"),
         (DataSpec, {"label_noise": 1.0}, "less than 1"),
-        (DataSpec, {"validation": 12.5}, "a share below 1 or a whole number"),
+        (DataSpec, {"validation": 12.5}, "a fraction below 1 or a whole number"),
         (DataSpec, {"validation": 0}, "greater than 0"),
         (DataSpec, {"augment": ["flop"]}, "'flip', 'crop'"),
         (Method, {"schedule": {"family": "constnt", "p": 0.5}}, "did you mean 'constant'"),
