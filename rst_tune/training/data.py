@@ -21,6 +21,9 @@ __all__ = ["Dataset", "Split", "load_dataset"]
 MEASURED_FILES = 1000
 """Number of training images from which the normalization of a file set is measured."""
 
+MAX_CLASSES = 100_000
+"""More classes than any public set has: a larger label is an identifier, and its output layer would not fit."""
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -120,6 +123,10 @@ def _checked_classes(raw: RawDataset, spec: DataSpec) -> int:
                 f"labels must be 0 to {classes - 1} (the largest in the training split), "
                 f"the {split} split of {spec.name} has {labels.min()} to {labels.max()}"
             )
+    if classes > MAX_CLASSES:
+        raise InputError(
+            f"labels must be 0 to K - 1 with at most {MAX_CLASSES} classes, {spec.name} has {classes - 1}: renumber"
+        )
     if classes < 2:
         raise InputError(f"classification needs at least 2 classes, {spec.name} has labels of one class")
     _check_same_shape(raw, spec)

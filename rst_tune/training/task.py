@@ -1,5 +1,7 @@
 """Task (data, model, recipe) and Method (schedule, ascent rule): frozen, validated configuration."""
 
+import os
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -58,6 +60,16 @@ class DataSpec(Frozen):
         if value >= 1 and value != int(value):
             raise InputError(f"`validation` must be a fraction below 1 or a whole number of images, got {value}")
         return value
+
+    def resolved(self, base_dir: Path) -> Self:
+        """Return a copy whose `root` is absolute: `~` is expanded, a relative path starts at `base_dir`.
+
+        >>> DataSpec(name="npz", root="sets/own.npz").resolved(Path("/data")).root
+        '/data/sets/own.npz'
+        """
+        if self.root is None:
+            return self
+        return self.model_copy(update={"root": os.path.abspath(base_dir / Path(os.path.expanduser(self.root)))})
 
 
 class ModelSpec(Frozen):
