@@ -43,13 +43,10 @@ def cutout(images: Tensor, centres: Tensor, size: int) -> Tensor:
     return images.masked_fill((in_rows[:, :, None] & in_columns[:, None, :])[:, None], 0)
 
 
-def mixup(images: Tensor, weights: Tensor) -> Tensor:
-    """Blend each image with its left neighbour in the batch: (batches, size, ...) and one weight a batch.
-
-    The order within a batch is random already, so the neighbour is a random partner.
-    """
+def mixup(images: Tensor, partners: Tensor, weights: Tensor) -> Tensor:
+    """Blend images and partners, both (batches, size, ...), with one weight per batch."""
     own = weights.reshape(-1, *(1,) * (images.ndim - 1))
-    return own * images + (1 - own) * images.roll(1, dims=1)
+    return own * images + (1 - own) * partners
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,18 @@
 Both sources give the same order and augmentation for the same seed and epoch, from any step on.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from rst_tune.errors import InputError
 from rst_tune.training.augment import Draws, crop, cutout, draw_epoch, flip, mixup
 from rst_tune.training.data import Dataset, Split
-from rst_tune.training.files import ImageFiles, Item
+from rst_tune.training.files import ImageFiles
+from rst_tune.training.reader import FileReader, Item
 from rst_tune.training.seeds import torch_generator
 from rst_tune.training.task import Task
 
@@ -90,7 +90,9 @@ class _Common:
     def __init__(self, task: Task, data: Dataset, layout: Layout, seed: int) -> None:
         self.task, self.data, self.layout, self.seed = task, data, layout, seed
         self.batch_size = task.recipe.batch_size
+        self.steps = len(data.train) // self.batch_size
         self.per_rank = self.batch_size // layout.world
+        self._halo = int("mixup" in task.augment and layout.world > 1)
         scale = 1 / (255 * torch.tensor(data.std, device=layout.device))
         self._scale = scale[:, None, None]
         self._shift = (-255 * torch.tensor(data.mean, device=layout.device) * scale)[:, None, None]
@@ -126,9 +128,13 @@ class _Common:
         return images.contiguous(memory_format=torch.channels_last) if self.layout.channels_last else images
 
     def rows(self, first: int, last: int, device: torch.device | None = None) -> Tensor:
-        """Return the rows of the epoch's order that belong to this rank, of the batches `first` to `last`."""
+        """Return the rows of the epoch's order that belong to this rank, of the batches `first` to `last`.
+
+        Under mixup a rank also takes the last row of the rank before it: the partner of its own first image.
+        """
+        own = torch.arange(-self._halo, self.per_rank, device=device) + self.layout.rank * self.per_rank
         batches = torch.arange(first, last, device=device)[:, None] * self.batch_size
-        return (batches + self.layout.rank * self.per_rank + torch.arange(self.per_rank, device=device)).reshape(-1)
+        return (batches + own % self.batch_size).reshape(-1)
 
     def prepare(self, images: Tensor, labels: Tensor, draws: Draws, rows: Tensor, first: int) -> list[Batch]:
         """Augment and normalize the images of consecutive batches together."""
@@ -143,11 +149,24 @@ class _Common:
             images = self._formatted(images)
             pieces = zip(torch.split(images, self.per_rank), torch.split(labels, self.per_rank), strict=True)
             return [Batch(*each) for each in pieces]
-        weights = draws.weights[first : first + len(rows) // self.per_rank]
-        stacked = labels.reshape(-1, self.per_rank)
-        mixed = mixup(images.reshape(*stacked.shape, *images.shape[1:]), weights).flatten(0, 1)
+        return self._mixed(images, labels, draws.weights, first)
+
+    def _mixed(self, images: Tensor, labels: Tensor, weights: Tensor, first: int) -> list[Batch]:
+        """Blend each image with the one before it in the global batch, so that ranks do not change the partners.
+
+        The order within a batch is random, so the neighbour is a random partner.
+        """
+        own, partners = self._neighbours(images)
+        own_labels, partner_labels = self._neighbours(labels)
+        weights = weights[first : first + len(own)]
+        mixed = mixup(own, partners, weights).flatten(0, 1)
         pieces = torch.split(self._formatted(mixed), self.per_rank)
-        return [Batch(*each) for each in zip(pieces, stacked, stacked.roll(1, dims=1), weights, strict=True)]
+        return [Batch(*each) for each in zip(pieces, own_labels, partner_labels, weights, strict=True)]
+
+    def _neighbours(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return values as (batches, rank's share, ...), and for each the value before it in the global batch."""
+        stacked = values.reshape(-1, self.per_rank + self._halo, *values.shape[1:])
+        return (stacked[:, 1:], stacked[:, :-1]) if self._halo else (stacked, stacked.roll(1, dims=1))
 
 
 class _MemoryBatches(_Common):
@@ -164,9 +183,8 @@ class _MemoryBatches(_Common):
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         draws = self.draws(epoch).to(self.layout.device)
-        steps = len(self.data.train) // self.batch_size
-        for first in range(start, steps, self._chunk):
-            rows = self.rows(first, min(first + self._chunk, steps), self.layout.device)
+        for first in range(start, self.steps, self._chunk):
+            rows = self.rows(first, min(first + self._chunk, self.steps), self.layout.device)
             indices = draws.order[rows]
             images = self._images[indices.to(self._images.device)].to(self.layout.device, non_blocking=True)
             yield from self.prepare(images, self._labels[indices], draws, rows, first)
@@ -186,24 +204,32 @@ class _MemoryBatches(_Common):
 class _FileBatches(_Common):
     """Batches from files: worker processes read and crop, the device does the rest."""
 
+    def __init__(self, task: Task, data: Dataset, layout: Layout, seed: int) -> None:
+        super().__init__(task, data, layout, seed)
+        self._splits = (data.train, data.validation, data.test)
+        files = [split.images for split in self._splits if isinstance(split.images, ImageFiles)]
+        self._reader = FileReader(files, workers=task.data.workers, pin_memory=layout.device.type == "cuda")
+
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        files = self.data.train.images
-        assert isinstance(files, ImageFiles)
         draws = self.draws(epoch)
         on_device = draws.to(self.layout.device)
-        steps = range(start, len(self.data.train) // self.batch_size)
-        loader = self._loader(files, [self._items(draws, epoch, step) for step in steps])
-        for step, images in zip(steps, loader, strict=True):
-            rows = self.rows(step, step + 1)
-            labels = self.data.train.labels[draws.order[rows]].to(self.layout.device, non_blocking=True)
-            images = images.to(self.layout.device, non_blocking=True)
-            yield from self.prepare(images, labels, on_device, self.rows(step, step + 1, self.layout.device), step)
+        step = start
+        # An evaluation in the middle of an epoch takes over the workers; reading then starts again at this step.
+        while step < self.steps:
+            for images in self._reader.read(self._items(draws, epoch, each) for each in range(step, self.steps)):
+                rows = self.rows(step, step + 1)
+                labels = self.data.train.labels[draws.order[rows]].to(self.layout.device, non_blocking=True)
+                images = images.to(self.layout.device, non_blocking=True)
+                yield from self.prepare(images, labels, on_device, rows.to(self.layout.device), step)
+                step += 1
 
     def _items(self, draws: Draws, epoch: int, step: int) -> list[Item]:
         """Return the items of one batch, each with the seed of its crop if crops are random."""
-        rows = self.rows(step, step + 1).tolist()
-        random = "resized-crop" in self.task.augment
-        return [(int(draws.order[row]), (self.seed, epoch, row) if random else None) for row in rows]
+        rows = self.rows(step, step + 1)
+        indices = draws.order[rows].tolist()
+        if "resized-crop" not in self.task.augment:
+            return [(0, index, None) for index in indices]
+        return [(0, index, (self.seed, epoch, row)) for index, row in zip(indices, rows.tolist(), strict=True)]
 
     def sample(self, count: int) -> Batch:
         files = self.data.train.images
@@ -213,19 +239,8 @@ class _FileBatches(_Common):
         return self.plain(images, self.data.train.labels[indices])
 
     def evaluation(self, split: Split) -> Iterator[Batch]:
-        assert isinstance(split.images, ImageFiles)
-        indices = torch.split(torch.arange(self.layout.rank, len(split), self.layout.world), self.per_rank)
-        items: list[list[Item]] = [[(index, None) for index in some.tolist()] for some in indices]
-        for some, images in zip(indices, self._loader(split.images, items), strict=True):
+        number = next(n for n, each in enumerate(self._splits) if each is split)
+        own = torch.split(torch.arange(self.layout.rank, len(split), self.layout.world), self.per_rank)
+        items = ([(number, index, None) for index in some.tolist()] for some in own)
+        for some, images in zip(own, self._reader.read(items), strict=True):
             yield self.plain(images, split.labels[some])
-
-    def _loader(self, files: ImageFiles, items: list[list[Item]]) -> Iterable[Tensor]:
-        on_gpu = self.layout.device.type == "cuda"
-        # Without its own generator a DataLoader draws from the global random state.
-        return DataLoader(
-            files,  # type: ignore[arg-type]
-            batch_sampler=items,
-            num_workers=self.task.data.workers,
-            pin_memory=on_gpu,
-            generator=torch.Generator().manual_seed(0),
-        )

@@ -1,5 +1,7 @@
 """A data set as a run uses it: split, label noise added and normalization measured once, then shared by all runs."""
 
+import hashlib
+import json
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +23,8 @@ __all__ = ["Dataset", "Split", "load_dataset"]
 MEASURED_FILES = 1000
 """Number of training images from which the normalization of a file set is measured."""
 
+HASHED_FILES = 256
+"""Number of files per split whose content is part of the digest."""
 MAX_CLASSES = 100_000
 """More classes than any public set has: a larger label is an identifier, and its output layer would not fit."""
 
@@ -63,6 +67,19 @@ class Dataset:
         measured = {"shape": list(self.shape), "mean": list(self.mean), "std": list(self.std)}
         return {"sizes": sizes, "classes": self.classes, "noisy_labels": self.noisy_labels, **measured}
 
+    def digest(self) -> str:
+        """Return a hash of labels and images of all splits, equal for equal data on any machine.
+
+        Images in memory are hashed completely. Of files: the relative names and sizes of all, and the content of
+        `HASHED_FILES` per split. Modification times do not count, so a copied set keeps its digest.
+        """
+        digest = hashlib.blake2b(json.dumps([self.classes, self.shape]).encode(), digest_size=16)
+        for split in (self.train, self.validation, self.test):
+            digest.update(split.labels.numpy())
+            images = split.images
+            digest.update(images.numpy() if isinstance(images, Tensor) else images.fingerprint(HASHED_FILES))
+        return digest.hexdigest()
+
 
 def load_dataset(spec: DataSpec) -> Dataset:
     """Read, check, split and measure the data. All random choices come from the seeds of `spec`.
@@ -102,7 +119,7 @@ def _tensor(array: NDArray[Any]) -> Tensor:
 
 
 def _take(images: Images, indices: NDArray[np.int64]) -> Images:
-    return images.take(indices.tolist()) if isinstance(images, ImageFiles) else images[indices]
+    return images.take(indices) if isinstance(images, ImageFiles) else images[indices]
 
 
 def _checked_classes(raw: RawDataset, spec: DataSpec) -> int:

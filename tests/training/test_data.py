@@ -3,6 +3,7 @@
 import contextlib
 import io
 import pickle
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rst_tune.errors import InputError
 from rst_tune.training import sources
 from rst_tune.training.data import load_dataset
 from rst_tune.training.files import ImageFiles
-from rst_tune.training.task import DataSpec
+from rst_tune.training.task import DataSpec, Task
 
 GENERATOR = np.random.default_rng(0)
 
@@ -346,3 +347,48 @@ def test_every_listed_set_accepts_the_names_of_its_splits(name, tmp_path, monkey
     monkeypatch.setattr("urllib.request.urlopen", offline)
     with pytest.raises(InputError, match="could not be downloaded"):
         load_dataset(DataSpec(name=name, root=str(tmp_path)))
+
+
+def test_the_digest_is_that_of_the_content(digits, npz, tmp_path):
+    assert digits.digest() == pickle.loads(pickle.dumps(digits)).digest() == load_dataset(Task().data).digest()
+    content = arrays()
+    first = load_dataset(npz(**content)).digest()
+    assert first == load_dataset(npz(**content)).digest()
+    for key in ("x_train", "x_test", "y_train", "y_test"):
+        # The last element: a digest of the first few images would not see it.
+        changed = {**content, key: content[key].copy()}
+        changed[key].flat[-1] = (changed[key].flat[-1] + 1) % 4
+        assert load_dataset(npz(**changed)).digest() != first
+
+
+def test_the_digest_of_files_is_that_of_names_sizes_and_content(folder, tmp_path):
+    first = load_dataset(folder).digest()
+    for path in sorted(tmp_path.rglob("*.png")):
+        path.touch()
+    copied = shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name} copy")
+    assert load_dataset(folder.model_copy(update={"root": str(copied)})).digest() == first
+    picture = tmp_path / "train" / "cat" / "3.png"
+    whole = picture.read_bytes()
+    picture.write_bytes(whole + b"\0")
+    assert load_dataset(folder).digest() != first
+    picture.write_bytes(whole[:-1] + b"\1")
+    assert load_dataset(folder).digest() != first
+    picture.write_bytes(whole)
+    assert load_dataset(folder).digest() == first
+    picture.rename(picture.with_name("33.png"))
+    assert load_dataset(folder).digest() != first
+
+
+@pytest.mark.parametrize("make", [make_oxfordiiitpet, make_imagenette, make_gtsrb])
+def test_file_sets_of_torchvision_have_a_digest(tmp_path, make):
+    make(tmp_path)
+    name = make.__name__.removeprefix("make_")
+    assert load_dataset(DataSpec(name=name, root=str(tmp_path), validation=2, image_size=16)).digest()
+
+
+@pytest.mark.parametrize("damage", [lambda whole: whole[: len(whole) // 2], lambda _: b"no image", lambda _: b""])
+def test_an_image_that_cannot_be_read_is_named(folder, tmp_path, damage):
+    path = tmp_path / "train" / "cat" / "0.png"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(InputError, match=r"every image must be readable, .*cat/0\.png"):
+        load_dataset(folder.model_copy(update={"validation": 1}))
