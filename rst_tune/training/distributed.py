@@ -5,6 +5,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from rst_tune.training.batch_norm import synchronize_batch_norm
+
 __all__ = ["barrier", "default_device", "gather", "own_share", "rank", "sum_over_processes", "world_size", "wrap"]
 
 
@@ -58,7 +60,8 @@ def default_device() -> torch.device:
 
 
 def wrap(model: nn.Module, device: torch.device) -> nn.Module:
-    """Return the model in DistributedDataParallel; with one process, the model itself."""
+    """Return the model in DistributedDataParallel, its batch norm synchronized; with one process, the model itself."""
     if world_size() == 1:
         return model
+    model = synchronize_batch_norm(model, device)
     return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)

@@ -17,7 +17,7 @@ def settings(model: str) -> tuple[Task, Method]:
     """Two epochs of ten steps; half of the steps go uphill."""
     task = Task.model_validate(
         {
-            "data": {**Task().data.model_dump(), "augment": ["flip"]},
+            "data": {**Task().data.model_dump(), "augment": ["flip", "mixup"]},
             "model": {"name": model},
             "recipe": {"base": "digits", "epochs": 2, "batch_size": 100, "eps": "global", "max_grad_norm": 1.0},
         }
