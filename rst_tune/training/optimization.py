@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rst_tune.errors import unknown_name
 from rst_tune.training.data import Dataset
 from rst_tune.training.models import build_model
 from rst_tune.training.seeds import derive
@@ -34,8 +35,14 @@ def make_model(task: Task, data: Dataset, device: torch.device, *, seed: int) ->
     if recipe.channels_last:
         model.to(memory_format=torch.channels_last)
     if recipe.compile:
-        model.compile(backend=recipe.compile if isinstance(recipe.compile, str) else "inductor")
+        model.compile(backend=_known_backend(recipe.compile if isinstance(recipe.compile, str) else "inductor"))
     return model
+
+
+def _known_backend(name: str) -> str:
+    if name not in torch.compiler.list_backends(exclude_tags=()):  # type: ignore[arg-type]
+        raise unknown_name("torch.compile backend in `compile`", name, torch.compiler.list_backends())
+    return name
 
 
 def make_base_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:

@@ -242,7 +242,11 @@ def test_sharpness_is_the_loss_rise_uphill_and_leaves_the_weights(digits):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"batch_size": 1001}, "at most the number of training images"), ({"augment": ("resized-crop",)}, "from files")],
+    [
+        ({"batch_size": 1001}, "at most the number of training images"),
+        ({"augment": ("resized-crop",)}, "from files"),
+        ({"compile": "inductr"}, "did you mean 'inductor'"),
+    ],
 )
 def test_what_does_not_fit_the_data_is_refused_before_training(digits, change, message):
     with pytest.raises(InputError, match=message):
