@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -238,28 +238,19 @@ class Run:
         distributed.barrier()
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Continue from a checkpoint of the same task, method, seed and number of epochs."""
+        """Continue from a checkpoint of the same task, method, seed and number of epochs.
+
+        The identity in the file is compared and never used to build anything. After a CheckpointError the state of
+        this run is undefined: build a new one.
+        """
         state = read_checkpoint(path)
-        if state.get("identity") != self.identity:
-            raise CheckpointError(f"the checkpoint {path} belongs to another run: {state.get('identity')}")
+        identity = state.get("identity")
+        if not isinstance(identity, str) or identity != self.identity:
+            raise CheckpointError(f"the checkpoint {path} belongs to another run: {str(identity)[:2000]}")
         try:
             self._load_state(state)
-        except (KeyError, RuntimeError, ValueError, TypeError) as error:
-            raise CheckpointError(f"the checkpoint {path} does not fit this run: {error}") from error
-
-    @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], *, device: str | torch.device | None = None, data: Dataset | None = None
-    ) -> Self:
-        """Return the run of a checkpoint, rebuilt from it alone."""
-        try:
-            identity = json.loads(read_checkpoint(path)["identity"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"the checkpoint {path} does not say which run it is of") from error
-        task, method = Task.model_validate(identity["task"]), Method.model_validate(identity["method"])
-        run = cls(task, method, seed=identity["seed"], epochs=identity["epochs"], device=device, data=data)
-        run.restore(path)
-        return run
+        except Exception as error:  # the values come from a file and may have any type
+            raise CheckpointError(f"the checkpoint {path} does not fit this run: {error!r}") from error
 
     @property
     def identity(self) -> str:
@@ -290,6 +281,10 @@ class Run:
         self.optimizer.load_state_dict(state["optimizer"])
         self.status, self.history = state["status"], state["history"]
         self.epoch_index, self._step_in_epoch = state["epoch_index"], state["step_in_epoch"]
+        if self.status not in get_args(Status) or not 0 <= self.step_index <= self.total_steps:
+            raise ValueError(f"status {self.status!r} at step {self.step_index!r} of {self.total_steps}")
+        if any(len(values) != self.epoch_index for values in self.history.values()):
+            raise ValueError(f"the history must hold one value per epoch, of {self.epoch_index} epochs")
         self._loss_sum = distributed.own_share(state["loss_sums"]).to(self.device)
         self._clock.load(state["seconds"])
         self._stream = None

@@ -47,7 +47,8 @@ def main(rank: int, world: int, folder: Path, model: str) -> None:
     run = Run(task, method, seed=3, device="cpu")
     run.steps(4)
     run.save(folder / "run.pt")
-    continued = Run.load(folder / "run.pt", device="cpu")
+    continued = Run(task, method, seed=3, device="cpu")
+    continued.restore(folder / "run.pt")
     for each in (run, continued):
         while not each.finished:
             each.epoch()
