@@ -1,200 +1,124 @@
-"""Tables for the terminal. Each function takes plain results and returns a rich renderable; the CLI prints it."""
+"""Tables for the terminal. Each function returns a rich renderable, which the command line prints."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from rst_tune.analysis import labels, pareto, published
+from rst_tune.analysis import published
+from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.compare import Comparison
-from rst_tune.analysis.fronts import Front
-from rst_tune.analysis.noise import ConfigSummary
-from rst_tune.analysis.records import Search, Trial
-from rst_tune.analysis.rungs import rung_correlations
-from rst_tune.report import words
+from rst_tune.analysis.replicates import ConfigSummary
+from rst_tune.report import formatting
+from rst_tune.report.front_view import FrontView
+from rst_tune.report.rich_tables import add_row, bullets, column_table, row_table, text
+from rst_tune.report.status import status_rows
 
-__all__ = ["compare_table", "errors_by_cost", "front_table", "paper_table", "status_table", "trials_table"]
-
-STYLES = {"confirmed": "bold green", "uncertain": "yellow", "single seed": "magenta", "dominated": "dim"}
+__all__ = ["compare_table", "errors_by_cost", "front_table", "paper_table", "status_table"]
 
 
-def _table(*names: str, numbers: Sequence[str] = (), title: str = "") -> Table:
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in names:
-        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold", header_style="dim")
-    return table
+def front_table(analysis: Analysis, width: int | None = None, limit: int | None = 12) -> RenderableType:
+    """Return the answer, the front and the caveats; columns that do not fit into `width` are dropped.
+
+    `width` defaults to that of the console, `limit` is the number of rows (None: all).
+    """
+    return FrontView(analysis=analysis, width=width, limit=limit)
 
 
-def front_table(front: Front) -> RenderableType:
-    """Return the answer, the front and the caveats; what is missing is said in words."""
-    parts: list[RenderableType] = [Text(words.sentence(front.answer), style="bold")]
-    if front.points:
-        parts += [Text(""), _front(front)]
-    parts += [Text("")] if front.caveats else []
-    return Group(*parts, *(Text(f"• {caveat}", style="dim") for caveat in front.caveats))
-
-
-def _front(front: Front) -> Table:
-    numbers = ("extra", "expect", "error %", "test %", "seeds", "P")
-    table = _table("", *numbers, "verdict", "method", numbers=numbers)
-    for column in table.columns[:-1]:  # only the method may be broken over lines
-        column.no_wrap = True
-    for point in front.points:
-        table.add_row("→" if point == front.recommended else "", *_front_cells(point))
-    table.caption = (
-        "expect: the error that all trials together make believable, which makes the front; error: as measured\n"
-        "P: probability that no other configuration is both cheaper and better; → the recommended one"
-    )
-    table.caption_justify = "left"
-    return table
-
-
-def _front_cells(point: ConfigSummary) -> list[RenderableType]:
-    return [
-        words.cost(point.extra_propagation),
-        words.error(point.error_expected),
-        words.error(point.error_mean, point.error_sem).replace(" ", ""),
-        words.error(point.test_error_mean, point.test_error_sem).replace(" ", ""),
-        str(point.seeds),
-        words.probability(point.p_nondominated),
-        Text(point.verdict, style=STYLES[point.verdict]),
-        escape(labels.short(point.config)),
-    ]
-
-
-def status_table(search: Search, left: float | None = None) -> Table:
-    """Return how a search stands. `left` is the time it will still take, in seconds, if the caller knows it."""
-    table = _table("", "", title=str(search.header.get("name") or search.directory.name))
-    table.show_header = False
-    for name, value in _status(search, left):
-        table.add_row(Text(name, style="dim"), value)
-    return table
-
-
-def _status(search: Search, left: float | None) -> list[tuple[str, str]]:
-    counts = Counter(t.status for t in search.trials)
-    history = pareto.hypervolume_history(search)
+def status_table(analysis: Analysis, *, share: float | None = None, eta: float | None = None) -> Table:
+    """Return the state of a search, from the same rows as `status --json`."""
+    status = status_rows(analysis, share=share, eta=eta)
+    counts = ", ".join(f"{n:,} {name}" for name, n in status["counts"].items())
     rows = [
-        ("phase", search.phase),
-        ("trials", ", ".join(f"{n:,} {status}" for status, n in counts.most_common()) or "none drawn yet"),
-        ("trained to the end", f"{len(search.finished()):,}"),
-        ("pairs spent", words.number(search.pairs)),
-        *_budget(search),
+        ("phase", status["phase"]),
+        ("trials", counts or "none sampled yet"),
+        ("trained to the end", f"{status['finished']:,}"),
+        ("pairs spent", formatting.number(status["pairs"])),
+        ("device-hours", formatting.number(status["device_hours"])),
+        *(("budget", _budget_text(name, **budget)) for name, budget in status["budget"].items()),
         (
-            "hypervolume, as measured",
-            words.number(history[-1][2]) if history else "none yet: no trial was trained to its end",
+            "hypervolume",
+            "none yet: no trial was trained to its end"
+            if status["hypervolume"] is None
+            else formatting.number(status["hypervolume"]),
         ),
-        *(("rung " + str(rung).split(":")[0], str(rung).split(": ")[1]) for rung in rung_correlations(search)),
-        ("last news", words.moment(search.updated) if search.updated else words.MISSING),
+        *((f"rung at epoch {rung['epoch']}", _rung_text(rung)) for rung in status["rung_correlations"]),
+        ("last event", formatting.timestamp(status["updated_at"])),
+        ("time left", f"about {formatting.duration(eta)}" if status["eta"] is not None else ""),
+        ("directory", status["directory"]),
     ]
-    return [*rows, ("time left", f"about {words.duration(left)}")] if left is not None else rows
+    return row_table([(name, value) for name, value in rows if value], status["name"])
 
 
-def _budget(search: Search) -> list[tuple[str, str]]:
-    """Return what the experiment allows and what remains of it."""
-    budget: Mapping[str, Any] = (search.header.get("experiment") or {}).get("budget") or {}
-    spent = {
-        "pairs": search.pairs,
-        "trials": float(len({t.config_id for t in search.trials if t.role == "search"})),
-        "device_hours": sum(t.seconds for t in search.trials) / 3600,
-    }
-    given = [(name, float(budget[name])) for name in spent if isinstance(budget.get(name), int | float)]
-    return [
-        (
-            "budget",
-            f"{words.number(total)} {name.replace('_', '-')}, {words.number(max(0.0, total - spent[name]))} left",
-        )
-        for name, total in given
-    ]
+def _budget_text(name: str, limit: float, left: float) -> str:
+    return f"{formatting.number(limit)} {name.replace('_', '-')}, {formatting.number(left)} left"
 
 
-def trials_table(trials: Sequence[Trial], limit: int | None = 30) -> Table:
-    """Return trials, the best first; those without an error stand at the end."""
-    ordered = sorted(trials, key=lambda t: (t.error is None, t.error or 0.0, t.number))
-    shown = ordered[:limit]
-    table = _table(
-        "#", "status", "role", "seed", "epochs", "extra", "error %", "test %", "time", "method",
-        numbers=("#", "seed", "epochs", "extra", "error %", "test %", "time"),
-    )  # fmt: skip
-    for t in shown:
-        table.add_row(
-            str(t.number), t.status, t.role, str(t.seed), str(t.epochs), words.cost(t.extra_propagation),
-            words.error(t.error), words.error(t.test_error), words.duration(t.seconds),
-            escape(labels.describe(t.config)),
-        )  # fmt: skip
-    if len(shown) < len(ordered):
-        table.caption = f"{len(shown):,} of {len(ordered):,} trials"
-    return table
+def _rung_text(rung: Mapping[str, Any]) -> str:
+    value = rung["correlation"]
+    return f"rank correlation {'unknown yet' if value is None else f'{value:+.2f}'} ({rung['trials']} trials)"
 
 
 def compare_table(comparison: Comparison) -> RenderableType:
-    """Return searches beside each other: hypervolume with its interval, and the error each cost buys."""
-    volumes = _table(
-        "search", "points", "pairs", "hypervolume", "95 % interval", numbers=("points", "pairs", "hypervolume")
-    )
+    """Return searches side by side: hypervolume with its interval, and the lowest error within each cost."""
+    numbers = ("points", "pairs", "hypervolume")
+    volumes = column_table("search", *numbers, "95 % interval", numbers=numbers)
     for entry in comparison.entries:
-        cells = (str(len(entry.front.points)), words.number(entry.pairs), words.number(entry.hypervolume))
-        volumes.add_row(escape(entry.name), *cells, words.interval(entry.low, entry.high))
-    first, *others = (escape(entry.name) for entry in comparison.entries)
-    table = _table("error within", first, *others, numbers=["error within", first, *others])
+        cells = (formatting.number(float(n)) for n in (len(entry.analysis.points), entry.pairs, entry.hypervolume))
+        add_row(volumes, entry.name, *cells, formatting.interval(entry.low, entry.high))
+    names = ("error within", *(entry.name for entry in comparison.entries))
+    table = column_table(*names, numbers=names)
     for row in errors_by_cost(comparison):
-        table.add_row(*(escape(cell) for cell in row))
-    note = Text(f"Others: difference to {comparison.entries[0].name}, with a 95 % interval; below 0 is better.")
-    caveats = [Text(f"• {caveat}", style="dim") for caveat in comparison.caveats]
-    return Group(volumes, Text(""), table, note, *caveats)
+        add_row(table, *row)
+    note = f"Other searches: difference from {names[1]} with a 95 % interval; below 0 is better."
+    return Group(volumes, Text(""), table, text(note, style="dim"), *bullets(comparison.caveats))
 
 
 def errors_by_cost(comparison: Comparison) -> list[list[str]]:
-    """Return rows of a cost, the lowest error the first search has within it, and how far every other is from that."""
+    """Return rows of a cost, the lowest error of the first search within it, and the difference of every other."""
     first, *others = comparison.entries
-    gaps = {(g.name, g.cost): words.difference(g.difference, g.low, g.high) for g in comparison.differences}
+    gaps = {(g.name, g.cost): formatting.difference(g.difference, g.low, g.high) for g in comparison.differences}
     rows = []
     for cost in sorted({gap.cost for gap in comparison.differences}):
-        errors = [p.error_expected for p in first.front.points if p.extra_propagation <= cost + 1e-9]
-        cells = [gaps.get((entry.name, cost), words.MISSING) for entry in others]
-        rows.append([words.cost(cost), words.error(min(errors)), *cells])
+        errors = [p.error_posterior for p in first.analysis.points if p.extra_propagation <= cost + 1e-9]
+        cells = [gaps.get((entry.name, cost), formatting.MISSING) for entry in others]
+        rows.append([formatting.cost(cost), formatting.error(min(errors)), *cells])
     return rows
 
 
 def paper_table(name: str, summaries: Sequence[ConfigSummary] = (), dataset: str | None = None) -> RenderableType:
-    """Return a table of the paper, and beside it what one's own search reached with the same configuration.
+    """Return a table of the paper, beside the results of a search for the same configurations.
 
-    Only rows of `dataset` are compared where it is given: the same schedule on other data is another experiment.
+    With `dataset`, only rows of that data set are compared.
     """
     rows = published.table(name)
     same = [row for row in rows if dataset in (None, row.dataset)]
     ours = {id(pair.published): pair for pair in published.beside(same, summaries)}
     own = ("yours %", "difference") if ours else ()
-    table = _table(
-        "model", "data", "method", "schedule", "γ_gnr", "extra", "error %", *own, "",
-        numbers=("γ_gnr", "extra", "error %", *own), title=published.TABLES[name],
-    )  # fmt: skip
+    numbers = ("γ_gnr", "extra", "error %", *own)
+    table = column_table(
+        "model", "data", "method", "schedule", *numbers, "", numbers=numbers, title=published.TABLES[name]
+    )
     notes: dict[str, int] = {}
     for row in rows:
-        marks = [str(notes.setdefault(note, len(notes) + 1)) for note in _remarks(row)]
-        table.add_row(*_published_cells(row), *(_own_cells(ours.get(id(row))) if ours else []), ", ".join(marks))
-    listed = [Text(f"{number}: {note}", style="dim") for note, number in notes.items()]
+        remarks = [f"suspect: {row.suspect}" if row.suspect else "", row.note]
+        marks = [str(notes.setdefault(note, len(notes) + 1)) for note in remarks if note]
+        add_row(table, *_published_cells(row), *(_own_cells(ours.get(id(row))) if ours else ()), ", ".join(marks))
+    listed = [text(f"{number}: {note}", style="dim") for note, number in notes.items()]
     return Group(table, Text("Errors: mean ± standard deviation over the paper's seeds.", style="dim"), *listed)
 
 
-def _published_cells(row: published.PublishedRow) -> list[RenderableType]:
-    schedule = f"{row.schedule.get('family', '')} {words.parameters(row.schedule)}".strip()
-    extra = words.MISSING if row.extra_propagation is None else words.cost(row.extra_propagation)
-    error = Text(words.error(row.error_mean, row.error_sd), style="dim" if row.suspect else "")
-    return [row.model, row.dataset, row.method, schedule, words.number(row.gamma_gnr, 3), extra, error]
+def _published_cells(row: published.PublishedRow) -> list[Text | str]:
+    schedule = f"{row.schedule.get('family', '')} {formatting.parameters(row.schedule)}".strip()
+    error = text(formatting.error(row.error_mean, row.error_sd), style="dim" if row.suspect else "")
+    extra = formatting.cost(row.extra_propagation)
+    return [row.model, row.dataset, row.method, schedule, formatting.number(row.gamma_gnr, 3), extra, error]
 
 
-def _own_cells(pair: published.Beside | None) -> list[str]:
+def _own_cells(pair: published.Beside | None) -> tuple[str, str]:
     if pair is None:
-        return ["", ""]
-    test = pair.split == "test"
-    mean = pair.ours.test_error_mean if test else pair.ours.error_mean
-    return [f"{words.error(mean)} ({pair.split})", escape(words.difference(pair.difference, pair.low, pair.high))]
-
-
-def _remarks(row: published.PublishedRow) -> list[str]:
-    return ([f"suspect: {row.suspect}"] if row.suspect else []) + ([row.note] if row.note else [])
+        return "", ""
+    mean = pair.ours.test_error_mean if pair.split == "test" else pair.ours.error_mean
+    return f"{formatting.error(mean)} ({pair.split})", formatting.difference(pair.difference, pair.low, pair.high)
