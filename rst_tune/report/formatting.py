@@ -179,10 +179,10 @@ def json_safe(value: Any) -> Any:
 
 
 def sentence(text: str) -> str:
-    """Return a clause as a sentence, with non-breaking spaces around ± and before %.
+    """Return a clause as a sentence, with non-breaking spaces around ± and =, and before %.
 
     >>> sentence("error 3.7 ± 0.1 %") == "Error 3.7\\u00a0±\\u00a00.1\\u00a0%."
     True
     """
-    text = text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")
+    text = re.sub(r" ([±=]) ", "\u00a0\\1\u00a0", text).replace(" %", "\u00a0%")
     return text[:1].upper() + text[1:].rstrip(".") + "."

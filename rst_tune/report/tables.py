@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -39,7 +39,7 @@ def _hours(value: float | None) -> str:
     return f"{value * 60:.1f} minutes" if value < 2 else f"{value:,.1f} hours"
 
 
-def estimate_table(estimate: Mapping[str, Any]) -> Table:
+def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
     """Return the cost of a search beside that of the paper's grid. The keys are those of `Estimate.to_dict`."""
     share = estimate["pairs_budget"] / estimate["paper_grid_pairs"]
     rungs = ", ".join(map(str, estimate["rungs"])) or "none"
@@ -61,7 +61,7 @@ def estimate_table(estimate: Mapping[str, Any]) -> Table:
     return row_table(rows, estimate["name"])
 
 
-def training_table(result: Mapping[str, Any]) -> Table:
+def training_table(result: Mapping[str, Any]) -> RenderableType:
     """Return the result of one training."""
     names = {
         "validation_error": "validation error %",

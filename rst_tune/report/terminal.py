@@ -4,30 +4,85 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from rst_tune.analysis import published
+from rst_tune.analysis import labels, published
 from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.compare import Comparison
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.report import formatting
-from rst_tune.report.front_view import FrontView
-from rst_tune.report.rich_tables import add_row, bullets, column_table, row_table, text
+from rst_tune.report.rich_tables import FittedTable, add_row, bullets, column_table, row_table, text
 from rst_tune.report.status import status_rows
 
 __all__ = ["compare_table", "errors_by_cost", "front_table", "paper_table", "status_table"]
 
+STYLES = {"confirmed": "bold green", "uncertain": "yellow", "single seed": "magenta", "dominated": "dim"}
+NOTES = {
+    "extra": "→: recommended",
+    "expect": "expect: posterior mean of the surrogate, which defines the front",
+    "error %": "error: measured mean ± standard error over seeds",
+    "P": "P: probability that no other configuration is both cheaper and better",
+}
+
 
 def front_table(analysis: Analysis, width: int | None = None, limit: int | None = 12) -> RenderableType:
-    """Return the answer, the front and the caveats; columns that do not fit into `width` are dropped.
+    """Return the answer, the front and the caveats. Columns that do not fit into `width` are left out.
 
-    `width` defaults to that of the console, `limit` is the number of rows (None: all).
+    `width` defaults to that of the console; `limit` is the number of rows (None: all).
     """
-    return FrontView(analysis=analysis, width=width, limit=limit)
+    parts: list[RenderableType] = [text(formatting.sentence(analysis.answer), style="bold")]
+    if analysis.points:
+        shown = _spread(analysis.points, analysis.recommended, limit)
+        columns = _front_columns(shown, analysis.recommended)
+        drop = ("verdict", "seeds", "expect", "test %", "P")
+        parts += [
+            Text(""),
+            FittedTable(columns=columns, numbers=list(columns)[:-2], drop=drop, cut="method", notes=NOTES, width=width),
+        ]
+        if len(shown) < len(analysis.points):
+            part = f"{len(shown)} of {len(analysis.points)} points, evenly spaced"
+            parts.append(text(f"{part}; all: rst-tune front --all, --json or --csv", style="dim"))
+    return Group(*parts, *bullets(analysis.caveats))
 
 
-def status_table(analysis: Analysis, *, share: float | None = None, eta: float | None = None) -> Table:
+def _spread(
+    points: Sequence[ConfigSummary], recommended: ConfigSummary | None, limit: int | None
+) -> list[ConfigSummary]:
+    """Return at most `limit` points, evenly along the front, with both ends and the recommended one."""
+    if limit is None or len(points) <= limit:
+        return list(points)
+    last = len(points) - 1
+    chosen = {round(k * last / max(limit - 1, 1)) for k in range(limit)}
+    if recommended in points:
+        index = points.index(recommended)
+        # The nearest of the others makes room for it; the ends stay, unless there is no other.
+        chosen.remove(min(chosen - {0, last} or chosen, key=lambda i: abs(i - index)))
+        chosen.add(index)
+    return [points[i] for i in sorted(chosen)]
+
+
+def _front_columns(points: Sequence[ConfigSummary], recommended: ConfigSummary | None) -> dict[str, list[Text]]:
+    """Return the cells of each column; a column without any value is left out."""
+    columns = {
+        "extra": [text("→ " * (p is recommended) + formatting.cost(p.extra_propagation)) for p in points],
+        "expect": [text(formatting.error(p.error_posterior)) for p in points],
+        "error %": [text(_compact(p.error_mean, p.error_sem)) for p in points],
+        "test %": [text(_compact(p.test_error_mean, p.test_error_sem)) for p in points],
+        "seeds": [text(p.seeds) for p in points],
+        "P": [text(formatting.probability(p.p_nondominated), style=STYLES[p.verdict]) for p in points],
+        "verdict": [text(p.verdict, style=STYLES[p.verdict]) for p in points],
+        "method": [text(labels.short(p.config)) for p in points],
+    }
+    if all(p.error_posterior_sd is None for p in points):
+        del columns["expect"]  # without a surrogate it repeats the measured error
+    return {name: cells for name, cells in columns.items() if any(cell.plain != formatting.MISSING for cell in cells)}
+
+
+def _compact(mean: float | None, sem: float | None) -> str:
+    return formatting.error(mean, sem).replace(" ", "")
+
+
+def status_table(analysis: Analysis, *, share: float | None = None, eta: float | None = None) -> RenderableType:
     """Return the state of a search, from the same rows as `status --json`."""
     status = status_rows(analysis, share=share, eta=eta)
     counts = ", ".join(f"{n:,} {name}" for name, n in status["counts"].items())
@@ -96,29 +151,46 @@ def paper_table(name: str, summaries: Sequence[ConfigSummary] = (), dataset: str
     rows = published.table(name)
     same = [row for row in rows if dataset in (None, row.dataset)]
     ours = {id(pair.published): pair for pair in published.beside(same, summaries)}
-    own = ("yours %", "difference") if ours else ()
-    numbers = ("γ_gnr", "extra", "error %", *own)
-    table = column_table(
-        "model", "data", "method", "schedule", *numbers, "", numbers=numbers, title=published.TABLES[name]
-    )
-    notes: dict[str, int] = {}
+    remarks: dict[str, int] = {}
     for row in rows:
-        remarks = [f"suspect: {row.suspect}" if row.suspect else "", row.note]
-        marks = [str(notes.setdefault(note, len(notes) + 1)) for note in remarks if note]
-        add_row(table, *_published_cells(row), *(_own_cells(ours.get(id(row))) if ours else ()), ", ".join(marks))
-    listed = [text(f"{number}: {note}", style="dim") for note, number in notes.items()]
-    return Group(table, Text("Errors: mean ± standard deviation over the paper's seeds.", style="dim"), *listed)
+        for remark in _remarks(row):
+            remarks.setdefault(remark, len(remarks) + 1)
+    columns = _published_columns(rows)
+    if ours:
+        columns |= _own_columns([ours.get(id(row)) for row in rows])
+    numbers = list(columns)[4:]
+    columns[""] = [text(", ".join(str(remarks[remark]) for remark in _remarks(row))) for row in rows]
+    constant = [head for head in ("model", "data") if len({cell.plain for cell in columns[head]}) == 1]
+    listed = [text(f"{number}: {remark}", style="dim") for remark, number in remarks.items()]
+    return Group(
+        text(published.TABLES[name], style="bold"),
+        FittedTable(columns=columns, numbers=numbers, drop=(*constant, "extra", "yours %", "schedule"), cut="method"),
+        text("Errors: mean ± standard deviation over the paper's seeds.", style="dim"),
+        *listed,
+    )
 
 
-def _published_cells(row: published.PublishedRow) -> list[Text | str]:
-    schedule = f"{row.schedule.get('family', '')} {formatting.parameters(row.schedule)}".strip()
-    error = text(formatting.error(row.error_mean, row.error_sd), style="dim" if row.suspect else "")
-    extra = formatting.cost(row.extra_propagation)
-    return [row.model, row.dataset, row.method, schedule, formatting.number(row.gamma_gnr, 3), extra, error]
+def _remarks(row: published.PublishedRow) -> list[str]:
+    return [remark for remark in (f"suspect: {row.suspect}" if row.suspect else "", row.note) if remark]
 
 
-def _own_cells(pair: published.Beside | None) -> tuple[str, str]:
-    if pair is None:
-        return "", ""
-    mean = pair.ours.test_error_mean if pair.split == "test" else pair.ours.error_mean
-    return f"{formatting.error(mean)} ({pair.split})", formatting.difference(pair.difference, pair.low, pair.high)
+def _published_columns(rows: Sequence[published.PublishedRow]) -> dict[str, list[Text]]:
+    return {
+        "model": [text(row.model) for row in rows],
+        "data": [text(row.dataset) for row in rows],
+        "method": [text(row.method) for row in rows],
+        "schedule": [text(f"{row.schedule['family']} {formatting.parameters(row.schedule)}".strip()) for row in rows],
+        "γ_gnr": [text(formatting.number(row.gamma_gnr, 3)) for row in rows],
+        "extra": [text(formatting.cost(row.extra_propagation)) for row in rows],
+        "error %": [text(_compact(row.error_mean, row.error_sd), "dim" if row.suspect else "") for row in rows],
+    }
+
+
+def _own_columns(pairs: Sequence[published.Beside | None]) -> dict[str, list[Text]]:
+    yours = [f"{formatting.error(_own_error(p))} {p.split}" if p else "" for p in pairs]
+    gaps = [formatting.difference(p.difference, p.low, p.high) if p else "" for p in pairs]
+    return {"yours %": [text(cell) for cell in yours], "difference": [text(cell) for cell in gaps]}
+
+
+def _own_error(pair: published.Beside) -> float | None:
+    return pair.ours.test_error_mean if pair.split == "test" else pair.ours.error_mean

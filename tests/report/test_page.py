@@ -83,7 +83,8 @@ def test_infinite_numbers_leave_the_page_whole():
     trials = [
         *(trial(i, 4 + i / 9, **wild, rungs={7: INF, 9: 5.0}) for i in range(9)),
         trial(10, INF, started_at=INF, ended_at=NAN),
-        trial(11, 4.2, config=odd, test_error=INF),
+        trial(11, 4.2, test_error=INF),
+        trial(12, 4.2, Status.STOPPED, config=odd),
     ]
     found = analyze(search(*trials, devices={"gpu": INF}, experiment={"budget": {"pairs": INF}}))
     html = page.render(found)

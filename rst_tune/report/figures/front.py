@@ -111,8 +111,12 @@ def _markers(name: str, points: Sequence[ConfigSummary]) -> go.Scatter:
     )
 
 
-def _error_bars(points: Sequence[ConfigSummary], color: str) -> dict[str, object]:
-    return {"array": rounded(p.error_sem for p in points), "color": color, "thickness": 1.5, "width": 4}
+def _error_bars(points: Sequence[ConfigSummary], color: str) -> dict[str, object] | None:
+    """Return bars of one standard error. Plotly draws a missing one as 0, so its caps are left out."""
+    sems = [p.error_sem for p in points]
+    if not any(sems):
+        return None
+    return {"array": rounded(sems), "color": color, "thickness": 1.5, "width": 4 if all(sems) else 0}
 
 
 def _short_hover(point: ConfigSummary) -> str:
