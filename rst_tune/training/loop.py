@@ -67,7 +67,7 @@ class Run:
         self.total_epochs = task.recipe.epochs if epochs is None else epochs
         if self.total_epochs < 1:
             raise InputError(f"`epochs` must be at least 1, got {epochs}")
-        self.device = distributed.default_device() if device is None else torch.device(device)
+        self.device = distributed.select_device(device)
         self.data = load_dataset(task.data) if data is None else data
         self.rho = task.recipe.rho if method.rho is None else method.rho
         self.status: Status = "running"

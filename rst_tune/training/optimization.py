@@ -40,7 +40,7 @@ def make_model(task: Task, data: Dataset, device: torch.device, *, seed: int) ->
 
 
 def _known_backend(name: str) -> str:
-    if name not in torch.compiler.list_backends(exclude_tags=()):  # type: ignore[arg-type]
+    if name not in torch.compiler.list_backends(exclude_tags=()):
         raise unknown_name("torch.compile backend in `compile`", name, torch.compiler.list_backends())
     return name
 
