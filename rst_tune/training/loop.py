@@ -67,7 +67,7 @@ class Run:
         self.total_epochs = task.recipe.epochs if epochs is None else epochs
         if self.total_epochs < 1:
             raise InputError(f"`epochs` must be at least 1, got {epochs}")
-        self.device = distributed.default_device() if device is None else torch.device(device)
+        self.device = distributed.select_device(device)
         self.data = load_dataset(task.data) if data is None else data
         self.rho = task.recipe.rho if method.rho is None else method.rho
         self.status: Status = "running"
@@ -143,7 +143,8 @@ class Run:
 
     def steps(self, count: int) -> int:
         """Train up to `count` steps within the current epoch and return the number done."""
-        self._check_running()
+        if self.finished:
+            raise InputError(f"a run that is {self.status} cannot be trained further: start a new one")
         todo = min(count, self.steps_per_epoch - self._step_in_epoch)
         if self._stream is None:
             self._stream = self._batches.epoch(self.epoch_index, self._step_in_epoch)
@@ -288,7 +289,3 @@ class Run:
         self._loss_sum = distributed.own_share(state["loss_sums"]).to(self.device)
         self._clock.load(state["seconds"])
         self._stream = None
-
-    def _check_running(self) -> None:
-        if self.finished:
-            raise InputError(f"a run that is {self.status} cannot be trained further: start a new one")
