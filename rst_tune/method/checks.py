@@ -64,9 +64,9 @@ def wants_local_eps(eps: str | None, rule: Rule) -> bool:
     """Return whether each rank goes up by its own gradient."""
     if eps not in (None, "local", "global"):
         raise unknown_name("eps", eps, ["local", "global"])
-    if eps == "local" and rule.shared:
+    if eps == "local" and rule.needs_global_grad:
         raise InputError(f"rule {rule.name!r} needs the gradient of all ranks, but got eps = 'local': use eps='global'")
-    return eps != "global" and not rule.shared
+    return eps != "global" and not rule.needs_global_grad
 
 
 def check_dense(grads: Iterable[Tensor | None]) -> None:

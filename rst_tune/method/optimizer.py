@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from rst_tune.errors import InputError
 from rst_tune.method import ascent
-from rst_tune.method.ascent.rule import Closure, Moment, PerSample
+from rst_tune.method.ascent.rule import AscentContext, Closure, PerSample
 from rst_tune.method.checks import (
     check_base,
     check_dense,
@@ -21,7 +21,7 @@ from rst_tune.method.checks import (
     watched,
 )
 from rst_tune.method.coin import toss
-from rst_tune.method.memory import Streams
+from rst_tune.method.memory import RngState
 from rst_tune.method.passes import as_list, propagate, ranks_agree
 from rst_tune.method.schedules import Schedule
 from rst_tune.method.second_pass import SecondPass
@@ -171,32 +171,32 @@ class RST(Optimizer):
     def _sharpness_aware(
         self, t: int, closures: Sequence[Closure], per_sample: Sequence[PerSample] | None
     ) -> list[Tensor]:
-        streams = Streams(self._devices())
+        rng = RngState(self._devices())
         each: list[Tensor] = []
         first = closures
-        if self.rule.losses_due():
+        if self.rule.needs_sample_losses():
             check_per_sample(self.rule, len(closures), per_sample)
             first = [recorded(losses, each) for losses in per_sample or ()]
         losses = self._first_pass(first, synced=not self.local_eps)
-        moment = self._moment(t, closures, per_sample, each)
+        context = self._context(t, closures, per_sample, each)
         if self.rule.second_pass_due():
-            self.pairs += self._second.run(moment, streams)
+            self.pairs += self._second.run(context, rng)
             self._mark("pass2")
         else:
-            self._second.mix(moment, moment.g1, None)
-        self.rule.ended()
+            self._second.mix(context, context.g1, None)
+        self.rule.on_step_end()
         self.ascents += 1
         return losses
 
-    def _moment(
+    def _context(
         self, t: int, closures: Sequence[Closure], per_sample: Sequence[PerSample] | None, losses: list[Tensor]
-    ) -> Moment:
-        everything = self._all_params()
-        indices = [i for i, p in enumerate(everything) if p.grad is not None]
-        params = [everything[i] for i in indices]
+    ) -> AscentContext:
+        all_params = self._all_params()
+        indices = [i for i, p in enumerate(all_params) if p.grad is not None]
+        params = [all_params[i] for i in indices]
         g1 = [p.grad for p in params if p.grad is not None]
         check_dense(g1)
-        return Moment(
+        return AscentContext(
             t=t,
             T=self.total_steps,
             seed=self.seed,
@@ -205,8 +205,8 @@ class RST(Optimizer):
             params=params,
             indices=indices,
             g1=g1,
-            up=self._with_decay(params, g1) if self.weight_decay_in_ascent else g1,
-            everything=everything,
+            ascent_grads=self._with_decay(params, g1) if self.weight_decay_in_ascent else g1,
+            all_params=all_params,
             names=self._names,
             model=self.model,
             closures=closures,
@@ -255,7 +255,7 @@ class RST(Optimizer):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything a resumed run needs: the base optimizer's state, the rule's, the scaler's, the counters."""
+        """Return all that a resumed run needs: the base optimizer's state, the rule's, the scaler's, the counters."""
         own = {
             "settings": self.settings(),
             "t": self.t,

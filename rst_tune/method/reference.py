@@ -1,7 +1,7 @@
-"""Algorithm 1, literal and slow, and every ascent rule as its formula: the oracle of the tests.
+"""Algorithm 1, literal and slow, and every ascent rule as its formula: the reference of the tests.
 
-It shares nothing with the optimizer. The weights are one flat vector, a gradient is asked for where a formula names it,
-nothing is reused, and the random choices are handed in.
+It shares no code with the optimizer. The weights are one flat vector, every gradient in a formula is computed anew, and
+random choices are arguments.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Problem:
 
 @dataclass
 class Settings:
-    """The numbers of a run, the random choices, and what a rule has to remember."""
+    """The numbers of a run, its random choices, and the state of a rule."""
 
     T: int
     rho: float

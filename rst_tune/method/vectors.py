@@ -1,7 +1,6 @@
 """A list of tensors as one long vector: its norm, inner products, and adding a multiple of another one.
 
-A scale is a host float where reading a number costs nothing (CPU) and a 0-dim tensor elsewhere, so that no step waits
-for the device.
+A scale is a host float on the CPU and a 0-dim tensor on other devices, so that no step synchronizes with the device.
 """
 
 from math import isfinite, nan
@@ -16,11 +15,11 @@ Scale = float | Tensor
 Vector = list[Tensor]
 
 LOW_PRECISION = (torch.float16, torch.bfloat16)
-SMALL = 4096  # entries of a tensor below which the call costs more than the arithmetic
+SMALL = 4096  # mean entries per tensor below which the calls cost more than the arithmetic
 
 
 def is_host(vector: Vector) -> bool:
-    """Return whether the numbers of `vector` may be read without waiting for a device."""
+    """Return whether all entries are on the CPU, where reading a number needs no synchronization."""
     return all(v.device.type == "cpu" for v in vector)
 
 
@@ -31,7 +30,7 @@ def norm(vector: Vector) -> Scale:
     if not is_host(vector):
         return _norm_by_tensor(vector)
     if all(v.dtype == torch.float32 for v in vector) and sum(v.numel() for v in vector) < SMALL * len(vector):
-        # Many small tensors: on a CPU one copy into a row is cheaper than a kernel for each.
+        # Many small tensors: on a CPU one flattened copy is cheaper than one kernel per tensor.
         return float(torch.linalg.vector_norm(_flatten_dense_tensors(vector)))  # type: ignore[no-untyped-call]
     return float(_norm_by_tensor(vector))
 
@@ -67,7 +66,7 @@ def ratio(numerator: Scale, denominator: Scale) -> Scale:
 
 
 def overflowed(scale: Scale) -> bool:
-    """Return whether a host number says that the gradient was not finite. On a device nobody waits to know."""
+    """Return whether a host number is not finite. A number on a device counts as finite, to avoid a synchronization."""
     return not isinstance(scale, Tensor) and not isfinite(scale)
 
 
@@ -93,7 +92,7 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _together(scalars: Vector) -> Tensor:
-    # A model spread over several devices or types has its parts brought together in the first place.
+    # Scalars of a model on several devices or of several types are moved to the first one's device.
     first = scalars[0]
     if all(s.device == first.device and s.dtype == first.dtype for s in scalars):
         return torch.stack(scalars)

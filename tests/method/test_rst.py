@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from rst_tune import RST, schedules
 from rst_tune.method import memory, vectors
-from rst_tune.method.memory import Weights
+from rst_tune.method.memory import WeightPerturbation
 
 
 @pytest.mark.parametrize("gamma_gnr", [1.0, 2.0])
@@ -51,7 +51,7 @@ def test_an_inf_that_nobody_waits_for_skips_the_step_too(rule, monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_weights_come_back_exactly(dtype, size):
     param = nn.Parameter(torch.randn(size).to(dtype))
-    start, place, kept = param.detach().clone(), param.data_ptr(), Weights()
+    start, place, kept = param.detach().clone(), param.data_ptr(), WeightPerturbation()
     for _ in range(50):
         kept.move([param], [torch.randn(size).to(dtype)], 0.3)
         assert not torch.equal(param, start)
@@ -83,7 +83,7 @@ def test_a_large_parameter_that_is_part_of_more_stays_where_it_is():
     shared = torch.randn(memory.LARGE)
     twins = [nn.Parameter(shared), nn.Parameter(shared)]
     alone = nn.Parameter(torch.randn(memory.LARGE))
-    kept, params = Weights(), [part, *twins, alone]
+    kept, params = WeightPerturbation(), [part, *twins, alone]
     places = [p.data_ptr() for p in params]
     kept.move(params, [torch.ones_like(p) for p in params], 0.1)
     assert [p.data_ptr() == place for p, place in zip(params, places, strict=True)] == [True, True, True, False]

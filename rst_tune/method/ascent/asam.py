@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 
 from rst_tune.errors import InputError
-from rst_tune.method.ascent.rule import Moment, Perturbation, Rule
+from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule
 from rst_tune.method.vectors import norm, ratio
 
 __all__ = ["ASAM"]
@@ -30,15 +30,15 @@ class ASAM(Rule):
             raise InputError(f"eta >= 0 must hold for rule 'asam', but got eta = {self.eta!r}: it is added to |w|")
 
     @torch.no_grad()
-    def perturbation(self, moment: Moment) -> Perturbation:
+    def perturbation(self, context: AscentContext) -> Perturbation:
         """Return rho · T²g1 / ‖T g1‖."""
-        places = [i for i, p in enumerate(moment.params) if "weight" in moment.names.get(id(p), "")]
-        once, twice = list(moment.up), list(moment.up)
+        places = [i for i, p in enumerate(context.params) if "weight" in context.names.get(id(p), "")]
+        once, twice = list(context.ascent_grads), list(context.ascent_grads)
         if places:
-            scales = torch._foreach_abs([moment.params[i] for i in places])
+            scales = torch._foreach_abs([context.params[i] for i in places])
             torch._foreach_add_(scales, self.eta)
-            scaled = torch._foreach_mul([moment.up[i] for i in places], scales)
+            scaled = torch._foreach_mul([context.ascent_grads[i] for i in places], scales)
             scaled_again = torch._foreach_mul(scaled, scales)
             for i, first, second in zip(places, scaled, scaled_again, strict=True):
                 once[i], twice[i] = first, second
-        return Perturbation(moment.params, twice, ratio(moment.rho, norm(once)))
+        return Perturbation(context.params, twice, ratio(context.rho, norm(once)))

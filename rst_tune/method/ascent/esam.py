@@ -9,7 +9,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rst_tune.method.ascent.rule import PAIRS_OF_A_FORWARD, Closure, Moment, PerSample, Perturbation, Rule, in_unit
+from rst_tune.method.ascent.rule import (
+    PAIRS_OF_A_FORWARD,
+    AscentContext,
+    Closure,
+    PerSample,
+    Perturbation,
+    Rule,
+    in_unit,
+)
 from rst_tune.method.coin import uniform
 from rst_tune.method.vectors import norm, ratio
 
@@ -41,23 +49,23 @@ class ESAM(Rule):
     @property
     def expected_pairs(self) -> float:
         """Return 1/3 + gamma, or 1 without the data part."""
-        return PAIRS_OF_A_FORWARD + self.gamma if self.losses_due() else 1.0
+        return PAIRS_OF_A_FORWARD + self.gamma if self.needs_sample_losses() else 1.0
 
-    def losses_due(self) -> bool:
+    def needs_sample_losses(self) -> bool:
         """Return whether there is a data part."""
         return self.gamma < 1.0
 
-    def perturbation(self, moment: Moment) -> Perturbation:
+    def perturbation(self, context: AscentContext) -> Perturbation:
         """Return (rho/beta)·g1/‖g1‖ on the tensors that a coin of (seed, t, index) chooses."""
-        chosen = [k for k, index in enumerate(moment.indices) if uniform(moment.seed, moment.t, index) < self.beta]
-        params, vectors = [moment.params[k] for k in chosen], [moment.up[k] for k in chosen]
-        return Perturbation(params, vectors, ratio(moment.rho / self.beta, norm(moment.up)))
+        chosen = [k for k, index in enumerate(context.indices) if uniform(context.seed, context.t, index) < self.beta]
+        params, vectors = [context.params[k] for k in chosen], [context.ascent_grads[k] for k in chosen]
+        return Perturbation(params, vectors, ratio(context.rho / self.beta, norm(context.ascent_grads)))
 
-    def second_closures(self, moment: Moment) -> tuple[Sequence[Closure], float]:
+    def second_closures(self, context: AscentContext) -> tuple[Sequence[Closure], float]:
         """Return the mean loss of the samples whose loss rose most, and the pairs of choosing and using them."""
-        if not self.losses_due():
-            return super().second_closures(moment)
-        parts = list(zip(moment.per_sample or (), moment.losses, strict=True))
+        if not self.needs_sample_losses():
+            return super().second_closures(context)
+        parts = list(zip(context.per_sample or (), context.losses, strict=True))
         chosen = [self._worst(losses, before) for losses, before in parts]
         share = sum(len(indices) for indices in chosen) / sum(len(before) for _, before in parts)
         closures = [partial(_mean_of, losses, indices) for (losses, _), indices in zip(parts, chosen, strict=True)]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rst_tune.errors import InputError
-from rst_tune.method.ascent.rule import Moment, Perturbation, Rule
+from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule
 from rst_tune.method.vectors import add_, dot, norm, ratio
 
 __all__ = ["GSAM"]
@@ -28,7 +28,7 @@ class GSAM(Rule):
     """
 
     name: ClassVar[str] = "gsam"
-    linear: ClassVar[bool] = False
+    descends_with_g2: ClassVar[bool] = False
     alpha: float = 0.4
     rho_min: float | None = None
     lr_min: float = 0.0
@@ -43,19 +43,19 @@ class GSAM(Rule):
                 f"lr_min = {self.lr_min!r}: rho follows the learning rate between them"
             )
 
-    def _rho(self, moment: Moment) -> float:
+    def _rho(self, context: AscentContext) -> float:
         if self.rho_min is None or self.lr_max is None:
-            return moment.rho
-        rho = self.rho_min + (moment.rho - self.rho_min) * (moment.lr - self.lr_min) / (self.lr_max - self.lr_min)
+            return context.rho
+        rho = self.rho_min + (context.rho - self.rho_min) * (context.lr - self.lr_min) / (self.lr_max - self.lr_min)
         if rho < 0.0:
-            raise InputError(f"rho_t >= 0 must hold, but rule 'gsam' got {rho!r} at lr = {moment.lr!r}: lower lr_min")
+            raise InputError(f"rho_t >= 0 must hold, but rule 'gsam' got {rho!r} at lr = {context.lr!r}: lower lr_min")
         return rho
 
-    def perturbation(self, moment: Moment) -> Perturbation:
+    def perturbation(self, context: AscentContext) -> Perturbation:
         """Return rho_t · g1 / ‖g1‖."""
-        return Perturbation(moment.params, moment.up, ratio(self._rho(moment), norm(moment.up)))
+        return Perturbation(context.params, context.ascent_grads, ratio(self._rho(context), norm(context.ascent_grads)))
 
-    def gradient(self, moment: Moment, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:  # noqa: ARG002
+    def gradient(self, context: AscentContext, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:  # noqa: ARG002
         """Return g2 − alpha · (the part of g1 orthogonal to g2)."""
         assert g2 is not None
         along = ratio(dot(g1, g2), dot(g2, g2))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rst_tune.errors import InputError
-from rst_tune.method.ascent.rule import Moment, Rule
+from rst_tune.method.ascent.rule import AscentContext, Rule
 from rst_tune.method.vectors import add_, dot, norm, overflowed, ratio
 
 __all__ = ["LookSAM"]
@@ -26,7 +26,7 @@ class LookSAM(Rule):
     """
 
     name: ClassVar[str] = "looksam"
-    linear: ClassVar[bool] = False
+    descends_with_g2: ClassVar[bool] = False
     k: int = 5
     alpha: float = 0.7
     _count: int = field(default=0, init=False)
@@ -48,20 +48,20 @@ class LookSAM(Rule):
         """Return whether this is a k-th sharpness-aware iteration."""
         return self._count % self.k == 0
 
-    def gradient(self, moment: Moment, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:
+    def gradient(self, context: AscentContext, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:
         """Return g2, or g1 with the kept direction added."""
         if g2 is not None:
-            self._keep(moment, g1, g2)
+            self._keep(context, g1, g2)
             return g2
         g = [gradient.clone() for gradient in g1]
-        known = [place for place, index in enumerate(moment.indices) if index in self._direction]
-        kept = [self._direction[moment.indices[place]].to(g[place].device) for place in known]
+        known = [place for place, index in enumerate(context.indices) if index in self._direction]
+        kept = [self._direction[context.indices[place]].to(g[place].device) for place in known]
         length = norm(g1)
         if not overflowed(length):
             add_([g[place] for place in known], kept, self.alpha * length)
         return g
 
-    def _keep(self, moment: Moment, g1: list[Tensor], g2: list[Tensor]) -> None:
+    def _keep(self, context: AscentContext, g1: list[Tensor], g2: list[Tensor]) -> None:
         along = ratio(dot(g1, g2), dot(g1, g1))
         if overflowed(along):
             return
@@ -70,13 +70,13 @@ class LookSAM(Rule):
         length = norm(g_v)
         if overflowed(length):
             return
-        units = dict(zip(moment.indices, torch._foreach_mul(g_v, ratio(1.0, length)), strict=True))
+        units = dict(zip(context.indices, torch._foreach_mul(g_v, ratio(1.0, length)), strict=True))
         if isinstance(length, Tensor):  # on a device nobody waits to see an overflow, so the choice is made there
             old = self._direction
             units = {i: torch.where(u.isfinite(), u, old.get(i, torch.zeros_like(u))) for i, u in units.items()}
         self._direction = units
 
-    def ended(self) -> None:
+    def on_step_end(self) -> None:
         """Count one sharpness-aware iteration."""
         self._count += 1
 

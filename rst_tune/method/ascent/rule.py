@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rst_tune.errors import InputError
 from rst_tune.method.vectors import Scale, norm, ratio
 
-__all__ = ["PAIRS_OF_A_FORWARD", "Closure", "Moment", "PerSample", "Perturbation", "Rule", "in_unit"]
+__all__ = ["PAIRS_OF_A_FORWARD", "AscentContext", "Closure", "PerSample", "Perturbation", "Rule", "in_unit"]
 
 Closure = Callable[[], Tensor]
 PerSample = Callable[[Tensor | None], Tensor]
@@ -20,12 +20,12 @@ PAIRS_OF_A_FORWARD = 1.0 / 3.0
 
 
 @dataclass
-class Moment:
-    """What a rule may see in one sharpness-aware iteration. Gradients still carry the scale of a gradient scaler.
+class AscentContext:
+    """Inputs of a rule in one sharpness-aware iteration. Gradients are still multiplied by the loss scale.
 
-    `params` are those with a gradient, `indices` their places among `everything` the optimizer has. `g1` is their
-    gradient at w, `up` the one that eps follows (g1, or g1 with the weight decay). `losses` are those of the samples in
-    the first pass, where the rule asked for them.
+    `params` are the parameters with a gradient and `indices` their positions in `all_params`. `g1` is their gradient
+    at w, `ascent_grads` the gradient for the ascent (g1, or g1 with the weight decay). `losses` are the losses of the
+    samples in the first pass, if `needs_sample_losses`.
     """
 
     t: int
@@ -36,8 +36,8 @@ class Moment:
     params: list[Tensor]
     indices: list[int]
     g1: list[Tensor]
-    up: list[Tensor]
-    everything: list[Tensor]
+    ascent_grads: list[Tensor]
+    all_params: list[Tensor]
     names: Mapping[int, str]
     model: nn.Module
     closures: Sequence[Closure]
@@ -62,13 +62,13 @@ class Rule:
     """
 
     name: ClassVar[str]
-    linear: ClassVar[bool] = True
+    descends_with_g2: ClassVar[bool] = True
     """Whether g_rule is g2 itself, so that autograd can form the mix and g1 need not be kept."""
 
     @property
-    def shared(self) -> bool:
+    def needs_global_grad(self) -> bool:
         """Whether the rule needs the gradient of all ranks, and so a global eps, because it keeps or projects it."""
-        return not self.linear
+        return not self.descends_with_g2
 
     @property
     def expected_pairs(self) -> float:
@@ -79,27 +79,27 @@ class Rule:
         """Return whether this sharpness-aware iteration takes a second pass. Known before the first."""
         return True
 
-    def losses_due(self) -> bool:
+    def needs_sample_losses(self) -> bool:
         """Return whether this iteration needs the losses of single samples."""
         return False
 
-    def prepare(self, moment: Moment) -> float:  # noqa: ARG002
+    def prepare(self, context: AscentContext) -> float:  # noqa: ARG002
         """Do what is due between the passes, and return the pairs it took."""
         return 0.0
 
-    def perturbation(self, moment: Moment) -> Perturbation:
+    def perturbation(self, context: AscentContext) -> Perturbation:
         """Return eps at w; for SAM rho · g1 / ‖g1‖."""
-        return Perturbation(moment.params, moment.up, ratio(moment.rho, norm(moment.up)))
+        return Perturbation(context.params, context.ascent_grads, ratio(context.rho, norm(context.ascent_grads)))
 
-    def second_closures(self, moment: Moment) -> tuple[Sequence[Closure], float]:
+    def second_closures(self, context: AscentContext) -> tuple[Sequence[Closure], float]:
         """Return the losses of the second pass and the pairs it takes. Called at w + eps."""
-        return moment.closures, 1.0
+        return context.closures, 1.0
 
-    def gradient(self, moment: Moment, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:
+    def gradient(self, context: AscentContext, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:
         """Return g_rule of a rule that is not linear; g2 is None when no second pass was due."""
         raise NotImplementedError
 
-    def ended(self) -> None:
+    def on_step_end(self) -> None:
         """Take note that one sharpness-aware iteration is over."""
 
     def state_dict(self) -> dict[str, Any]:
