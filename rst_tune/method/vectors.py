@@ -3,13 +3,15 @@
 A scale is a host float on the CPU and a 0-dim tensor on other devices, so that no step synchronizes with the device.
 """
 
-from math import isfinite, nan
+from math import isfinite, nan, sqrt
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch._utils import _flatten_dense_tensors
 
-__all__ = ["Scale", "add_", "dot", "is_host", "norm", "overflowed", "ratio"]
+__all__ = ["Scale", "add_", "dot", "is_host", "local", "norm", "overflowed", "ratio", "scaled", "shorten_"]
 
 Scale = float | Tensor
 Vector = list[Tensor]
@@ -23,8 +25,18 @@ def is_host(vector: Vector) -> bool:
     return all(v.device.type == "cpu" for v in vector)
 
 
-def norm(vector: Vector) -> Scale:
-    """Return the Euclidean norm over all entries, accumulated in at least single precision."""
+def local(tensor: Tensor) -> Tensor:
+    """Return the local shard of a DTensor, and any other tensor as it is."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def norm(vector: Vector, group: Any = None) -> Scale:
+    """Return the Euclidean norm over all entries, accumulated in at least single precision.
+
+    With a process group the vector is sharded over its ranks.
+    """
+    if group is not None:
+        return _root(dot(vector, vector, group))
     if not vector:
         return 0.0
     if not is_host(vector):
@@ -42,13 +54,19 @@ def _norm_by_tensor(vector: Vector) -> Tensor:
     return total
 
 
-def dot(a: Vector, b: Vector) -> Scale:
-    """Return the inner product over all entries."""
+def dot(a: Vector, b: Vector, group: Any = None) -> Scale:
+    """Return the inner product over all entries; with a process group the vectors are sharded over its ranks."""
     if not a:
         return 0.0
     products = [torch.dot(_wide(x), _wide(y)) for x, y in zip(a, b, strict=True)]
     total = _together(products).sum()
+    if group is not None:
+        dist.all_reduce(total, group=group)
     return float(total) if is_host(a) else total
+
+
+def _root(square: Scale) -> Scale:
+    return square.sqrt() if isinstance(square, Tensor) else sqrt(square)
 
 
 def ratio(numerator: Scale, denominator: Scale) -> Scale:
@@ -75,15 +93,27 @@ def add_(vector: Vector, other: Vector, scale: Scale) -> None:
     if not vector or (isinstance(scale, float) and scale == 0.0):
         return
     if isinstance(scale, Tensor):
-        torch._foreach_add_(vector, _scaled(other, scale))
+        torch._foreach_add_(vector, scaled(other, scale))
     else:
         torch._foreach_add_(vector, other, alpha=scale)
 
 
-def _scaled(vector: Vector, scale: Tensor) -> Vector:
+def scaled(vector: Vector, scale: Scale) -> Vector:
+    """Return scale · vector; `vector` itself where scale is the number 1."""
+    if not isinstance(scale, Tensor):
+        return vector if scale == 1.0 or not vector else list(torch._foreach_mul(vector, scale))
     if all(v.device == scale.device for v in vector):
         return list(torch._foreach_mul(vector, scale))
     return [v * scale.to(v.device) for v in vector]
+
+
+def shorten_(vector: Vector, length: Scale, longest: Scale) -> None:
+    """Scale `vector`, whose norm is `length`, in place to the norm `longest` if it is longer and finite."""
+    factor = ratio(longest, length)
+    if isinstance(factor, Tensor):
+        torch._foreach_mul_(vector, factor.clamp(max=1.0))
+    elif vector and factor < 1.0:
+        torch._foreach_mul_(vector, factor)
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""GSAM: descend with g2, but not along the part of g1 that g2 does not see, which closes the surrogate gap."""
+"""GSAM: descend with g2 minus the part of g1 orthogonal to it, which reduces the surrogate gap."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rst_tune.errors import InputError
 from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule
-from rst_tune.method.vectors import add_, dot, norm, ratio
+from rst_tune.method.vectors import add_, ratio
 
 __all__ = ["GSAM"]
 
@@ -21,7 +21,7 @@ class GSAM(Rule):
     rho_min is given, and is rho otherwise. Zhuang et al., ICLR 2022.
 
     Args:
-        alpha: the weight of the part that is left out.
+        alpha: the weight of the orthogonal part.
         rho_min: the radius at lr_min.
         lr_min: the lowest learning rate of the schedule.
         lr_max: the highest.
@@ -53,12 +53,13 @@ class GSAM(Rule):
 
     def perturbation(self, context: AscentContext) -> Perturbation:
         """Return rho_t · g1 / ‖g1‖."""
-        return Perturbation(context.params, context.ascent_grads, ratio(self._rho(context), norm(context.ascent_grads)))
+        grads = context.ascent_grads
+        return Perturbation(context.params, grads, ratio(self._rho(context), context.norm(grads)))
 
-    def gradient(self, context: AscentContext, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:  # noqa: ARG002
+    def gradient(self, context: AscentContext, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:
         """Return g2 − alpha · (the part of g1 orthogonal to g2)."""
         assert g2 is not None
-        along = ratio(dot(g1, g2), dot(g2, g2))
+        along = ratio(context.dot(g1, g2), context.dot(g2, g2))
         g = list(torch._foreach_mul(g2, 1.0 + self.alpha * along))
         add_(g, g1, -self.alpha)
         return g

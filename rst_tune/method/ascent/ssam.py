@@ -1,5 +1,6 @@
-"""SSAM: perturb a part of the entries only, those that matter by Fisher information or by a mask that moves."""
+"""SSAM: perturb a subset of the entries, chosen by Fisher information or by a dynamic mask."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import cos, pi
 from typing import Any, ClassVar
@@ -9,9 +10,10 @@ from torch import Tensor
 
 from rst_tune.errors import InputError, unknown_name
 from rst_tune.method.ascent.fisher import fisher_information
+from rst_tune.method.ascent.kept import expected_refreshes
 from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule, in_unit
 from rst_tune.method.coin import hash64
-from rst_tune.method.vectors import norm, ratio
+from rst_tune.method.vectors import ratio
 
 __all__ = ["SSAM"]
 
@@ -20,22 +22,24 @@ MASKS = ("fisher", "dynamic")
 
 @dataclass(kw_only=True)
 class SSAM(Rule):
-    """eps = rho · m⊙g1/‖g1‖ with a mask m that leaves out the share `sparsity` of all entries; g_rule = g2.
+    """eps = rho · m⊙g1/‖g1‖ with a mask m that is 0 on the share `sparsity` of all entries; g_rule = g2.
 
     Fisher: m keeps the entries with the largest Σ_i (∂ℓ_i)² over some samples, which needs step(closure, per_sample=…);
-    their passes are counted as they happen. Dynamic: m starts at random; a refresh drops drop·(1 + cos(πt/T))/2
-    of the live entries, those with the smallest |g1|, and grows as many dead ones at random (or as many as are dead).
+    their passes count min(samples, batch)/batch pairs per refresh. Dynamic: m starts at random; a refresh drops
+    drop·(1 + cos(πt/T))/2 of the live entries, those with the smallest |g1|, and grows as many dead ones at random (or
+    as many as are dead).
     Frozen parameters are not counted. Mi et al., NeurIPS 2022.
 
     Args:
         mask: "fisher" or "dynamic".
         sparsity: the share of entries that is not perturbed.
-        samples: how many samples of the batch the Fisher mask looks at; a smaller batch gives all it has.
-        every: after how many sharpness-aware iterations the mask is refreshed.
+        samples: the samples of the batch that the Fisher mask uses; all of a smaller batch.
+        every: sharpness-aware iterations per refresh of the mask.
         drop: the largest share of live entries that a refresh of the dynamic mask replaces.
     """
 
     name: ClassVar[str] = "ssam"
+    works_sharded: ClassVar[bool] = False
     mask: str = "fisher"
     sparsity: float = 0.5
     samples: int = 128
@@ -58,6 +62,16 @@ class SSAM(Rule):
         """The mask is kept, so it has to be the same on all ranks."""
         return True
 
+    def expected_pairs(self, p: Sequence[float], batch_size: int | None = None) -> float:
+        """Return 1 per ascent, and for the Fisher mask min(samples, batch_size)/batch_size per refresh.
+
+        Without batch_size the cost of the refreshes is unknown and not included.
+        """
+        if self.mask != "fisher" or batch_size is None:
+            return super().expected_pairs(p)
+        share = min(self.samples, batch_size) / batch_size
+        return super().expected_pairs(p) + share * expected_refreshes(p, self.every)
+
     def _refresh_due(self) -> bool:
         return self._count % self.every == 0
 
@@ -66,7 +80,7 @@ class SSAM(Rule):
         return self.mask == "fisher" and self._refresh_due()
 
     def prepare(self, context: AscentContext) -> float:
-        """Refresh the mask when it is due."""
+        """Refresh the mask if that is due, and return the pairs it took."""
         if not self._refresh_due():
             return 0.0
         if self.mask == "fisher":
@@ -81,7 +95,7 @@ class SSAM(Rule):
         """Return rho · m⊙g1 / ‖g1‖."""
         masks = [self._mask(index, p) for index, p in zip(context.indices, context.params, strict=True)]
         vectors = [g * mask for g, mask in zip(context.ascent_grads, masks, strict=True)]
-        return Perturbation(context.params, vectors, ratio(context.rho, norm(context.ascent_grads)))
+        return Perturbation(context.params, vectors, ratio(context.rho, context.norm(context.ascent_grads)))
 
     def on_step_end(self) -> None:
         """Count one sharpness-aware iteration."""
@@ -92,7 +106,7 @@ class SSAM(Rule):
         return {"count": self._count, "masks": dict(self._masks)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up the count and the masks."""
+        """Load the count and the masks."""
         self._count, self._masks = int(state["count"]), dict(state["masks"])
 
     def _live(self, flat: Tensor) -> int:
@@ -104,7 +118,7 @@ class SSAM(Rule):
         self._masks = {i: part.view(p.shape) for (i, p), part in zip(members.items(), parts, strict=True)}
 
     def _mask(self, index: int, param: Tensor) -> Tensor:
-        # A parameter that was frozen at the last refresh has no mask yet, and is perturbed whole until the next.
+        # A parameter that was frozen at the last refresh has no mask yet: all its entries are perturbed until the next.
         mask = self._masks.get(index)
         return torch.ones_like(param, dtype=torch.bool) if mask is None else mask.to(param.device)
 
@@ -131,7 +145,7 @@ def _members(context: AscentContext) -> dict[int, Tensor]:
 
 
 def _generator(context: AscentContext) -> torch.Generator:
-    # One generator a refresh, seeded by (seed, t), on the CPU: the same mask on every rank, device and resumed run.
+    # One generator per refresh, seeded by (seed, t), on the CPU: equal masks on all ranks, devices and resumed runs.
     return torch.Generator().manual_seed(hash64(context.seed, context.t) >> 1)
 
 
