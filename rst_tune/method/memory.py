@@ -30,6 +30,9 @@ class WeightPerturbation:
         self._undo: list[tuple[Tensor, Tensor]] = []
         self._copied: tuple[list[Tensor], list[Tensor]] = ([], [])
 
+    def __reduce__(self) -> tuple[type["WeightPerturbation"], tuple[()]]:
+        return WeightPerturbation, ()  # a copy has storage of its own
+
     @torch.no_grad()
     def move(self, params: list[Tensor], vectors: list[Tensor], scale: Scale) -> None:
         """Set the weights to w + scale · v."""

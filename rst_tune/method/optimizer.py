@@ -99,7 +99,7 @@ class RST(OptimizerWrapper):
         self._timer = timer
         self._passes = Passes(model, scaler)
         self._perturbed = PerturbedPass(self.rule, self._passes, self.gamma_gnr, local_eps=self.local_eps)
-        self._names = {id(p): name for name, p in model.named_parameters()}
+        self._names = _names(model)
         self._dense_checked = False
         check_sharding(model, self._all_params(), self.rule)
         if is_distributed(model) or shard_group(self._all_params()) is not None:
@@ -272,6 +272,10 @@ class RST(OptimizerWrapper):
             "seed": self.seed,
         }
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._names = _names(self.model)
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs: the state of base optimizer, rule, policy and scaler, and the counters."""
         own = {
@@ -283,20 +287,28 @@ class RST(OptimizerWrapper):
             "policy": self.policy.state_dict(),
             "scaler": None if self.scaler is None else self.scaler.state_dict(),
         }
-        return {**self.base.state_dict(), "rst": own}
+        state: dict[str, Any] = self.base.state_dict()
+        # torch.distributed.checkpoint drops everything but the state and the groups, so the rest is in the first group.
+        state["param_groups"][0]["rst"] = own
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
         """Continue from `state_dict`. With strict=False the settings may differ from those it was saved with."""
-        if "rst" not in state_dict:
+        groups = [dict(group) for group in state_dict["param_groups"]]
+        own = groups[0].pop("rst", None) or state_dict.get("rst")
+        if own is None:
             raise InputError(
                 "the state must be that of an RST, but it has no 'rst': load a base optimizer's state into opt.base"
             )
-        own = state_dict["rst"]
         if strict:
             checks.check_settings(own["settings"], self.settings())
-        self.base.load_state_dict({name: value for name, value in state_dict.items() if name != "rst"})
+        self.base.load_state_dict({"state": state_dict["state"], "param_groups": groups})
         self.t, self.pairs, self.ascents = own["t"], own["pairs"], own["ascents"]
         self.rule.load_state_dict(own["rule"])
         self.policy.load_state_dict(own.get("policy", {}))
         if self.scaler is not None and own["scaler"] is not None:
             self.scaler.load_state_dict(own["scaler"])
+
+
+def _names(model: nn.Module) -> dict[int, str]:
+    return {id(p): name for name, p in model.named_parameters()}

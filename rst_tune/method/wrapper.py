@@ -18,6 +18,10 @@ class OptimizerWrapper(Optimizer):
         self.base = base
         super().__init__(base.param_groups, base.defaults)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all attributes but hooks and the `step` that a scheduler wrapped, as torch's optimizers do."""
+        return {name: value for name, value in vars(self).items() if name != "step" and "_hooks" not in name}
+
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """The param groups of the base optimizer."""

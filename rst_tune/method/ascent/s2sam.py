@@ -9,7 +9,7 @@ from torch import Tensor
 from rst_tune.method.ascent.ahead import AheadRule
 from rst_tune.method.ascent.kept import Kept, keep_finite
 from rst_tune.method.ascent.rule import AscentContext, Perturbation
-from rst_tune.method.vectors import norm, ratio
+from rst_tune.method.vectors import norm, overflowed, ratio
 
 __all__ = ["S2SAM"]
 
@@ -38,7 +38,11 @@ class S2SAM(AheadRule):
     @torch.no_grad()
     def after_pass(self, indices: list[int], grads: list[Tensor]) -> None:
         """Keep a copy of the gradient: the base optimizer may change it in place."""
-        keep_finite(self._last, indices, [g.clone() for g in grads], norm(grads))
+        length = norm(grads)
+        if isinstance(length, Tensor) or any(index not in self._last for index in indices):
+            keep_finite(self._last, indices, [g.clone() for g in grads], length)
+        elif not overflowed(length):
+            torch._foreach_copy_([self._last[index] for index in indices], grads)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the gradient of the last step."""
