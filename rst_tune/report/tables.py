@@ -68,11 +68,9 @@ def training_table(result: Mapping[str, Any]) -> RenderableType:
         "realized_extra_propagation": "extra propagation, realized",
         "extra_propagation": "extra propagation, expected",
     }
-    return row_table((names.get(name, name.replace("_", " ")), _cell(value)) for name, value in result.items())
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else formatting.format_value(value)
+    return row_table(
+        (names.get(name, name.replace("_", " ")), formatting.format_value(value)) for name, value in result.items()
+    )
 
 
 def listing_table(entries: Sequence[Mapping[str, str]]) -> Table:
