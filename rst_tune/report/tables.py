@@ -43,7 +43,7 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
     """Return the cost of a search beside that of the paper's grid. The keys are those of `Estimate.to_dict`."""
     share = estimate["pairs_budget"] / estimate["paper_grid_pairs"]
     rungs = ", ".join(map(str, estimate["rungs"])) or "none"
-    pair = estimate["seconds_a_pair"]
+    pair = estimate["seconds_per_pair"]
     pairs = {name: formatting.number(estimate[f"pairs_{name}"]) for name in ("search", "confirm")}
     grid_time = _hours(estimate["paper_grid_device_hours"])
     rows = [
