@@ -1,1 +1,1 @@
-"""What a search means: records, fronts, noise, the published tables. No torch, no Ray."""
+"""Fronts, surrogate, replicates, comparisons and the published tables. No torch, no Ray."""

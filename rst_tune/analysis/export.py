@@ -1,93 +1,95 @@
-"""Every trial as a flat row, for CSV, Parquet and JSON."""
+"""Every trial as a flat row, in CSV, Parquet and JSON."""
 
 import csv
+import io
 import json
 from collections.abc import Callable, Mapping
+from enum import Enum
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from rst_tune.analysis.records import Search, Trial
 from rst_tune.errors import unknown_name
+from rst_tune.files import atomic_file, write_text
+from rst_tune.records import Search, Trial
 
 __all__ = ["FORMATS", "trial_rows", "write_export"]
 
-OWN = ("key", "number", "role", "status", "reason", "seed", "epochs", "full", "error", "test_error", "pairs", "seconds")
-DRAWN = (
-    "family",
-    "schedule",
-    "rule",
-    "rule_options",
-    "rho",
-    "gamma_gnr",
-    "gamma_rst",
-    "extra_propagation",
-    "coordinates",
-)
-PLACE = ("drawn", "started", "ended", "node", "worker", "ray_trial")
+Rows = list[dict[str, Any]]
+
+_OF_TRIAL = (
+    "key", "number", "role", "status", "reason", "seed", "epochs", "full_horizon", "error", "test_error", "pairs",
+    "seconds", "config_id",
+)  # fmt: skip
+_OF_CONFIG = (
+    "family", "schedule", "rule", "rule_options", "policy", "policy_options", "cap", "rho", "gamma_gnr", "gamma_rst",
+    "extra_propagation", "horizon", "compute", "total_steps", "params",
+)  # fmt: skip
+_OF_RUN = ("sampled_at", "started_at", "ended_at", "node", "worker", "ray_trial", "rungs", "history")
+COLUMNS = (*_OF_TRIAL, *_OF_CONFIG, *_OF_RUN)
 
 
-def trial_rows(search: Search) -> list[dict[str, Any]]:
-    """Return one flat row a trial, all with the same columns; what is nested is JSON text.
+def trial_rows(search: Search) -> Rows:
+    """Return one flat row per trial, all with the same columns; nested values are JSON text.
 
-    The columns: the trial, its configuration, where and when it ran, its last metrics (`metric_...`) and its history.
+    The columns: the trial, its configuration, where and when it ran, its history and its last metrics (`metric_...`).
     """
     metrics = sorted({name for trial in search.trials for name in trial.metrics})
     return [_row(trial, metrics) for trial in search.trials]
 
 
 def _row(trial: Trial, metrics: list[str]) -> dict[str, Any]:
-    return {
-        **{name: getattr(trial, name) for name in OWN},
-        "config_id": trial.config_id,
-        **{name: _flat(trial.config.get(name)) for name in DRAWN},
-        **{name: getattr(trial, name) for name in PLACE},
-        **{f"metric_{name}": trial.metrics.get(name) for name in metrics},
-        "rungs": _flat(trial.rungs),
-        "history": _flat(trial.history),
-    }
+    values = {name: getattr(trial.config if name in _OF_CONFIG else trial, name) for name in COLUMNS}
+    last = {f"metric_{name}": trial.metrics.get(name) for name in metrics}
+    return {**{name: _flat(value) for name, value in values.items()}, **last}
 
 
 def _flat(value: Any) -> Any:
-    return json.dumps(value, sort_keys=True) if isinstance(value, Mapping | list | tuple) else value
+    if isinstance(value, Enum):
+        return value.value
+    return json.dumps(_finite(value), sort_keys=True) if isinstance(value, Mapping | list | tuple) else value
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with null for numbers that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def write_export(search: Search, path: Path | str, format: str) -> Path:  # noqa: A002 (the word of the command line)
     """Write every trial to a file and return its path."""
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    FORMATS[format](trial_rows(search), path)
-    return path
+    FORMATS[format](trial_rows(search), Path(path))
+    return Path(path)
 
 
-def _columns() -> list[str]:
-    return [*OWN, "config_id", *DRAWN, *PLACE, "rungs", "history"]
+def _write_csv(rows: Rows, path: Path) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else COLUMNS)
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
 
 
-def _write_csv(rows: list[dict[str, Any]], path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else _columns())
-        writer.writeheader()
-        writer.writerows(rows)
+def _write_json(rows: Rows, path: Path) -> None:
+    write_text(path, json.dumps(_finite(rows), indent=1, allow_nan=False))
 
 
-def _write_json(rows: list[dict[str, Any]], path: Path) -> None:
-    # JSON has no NaN: it becomes null, as every reader expects.
-    clean = [{k: None if isinstance(v, float) and v != v else v for k, v in row.items()} for row in rows]
-    path.write_text(json.dumps(clean, indent=1, allow_nan=False), encoding="utf-8")
-
-
-def _write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
-    # Imported where it is used: only Parquet needs it. It ships no types.
+def _write_parquet(rows: Rows, path: Path) -> None:
+    # Imported on use: only Parquet needs it. It ships no types.
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    columns = list(rows[0]) if rows else _columns()
-    pq.write_table(pa.table({name: [row[name] for row in rows] for name in columns}), path)
+    columns = list(rows[0]) if rows else COLUMNS
+    with atomic_file(path) as file:
+        pq.write_table(pa.table({name: [row[name] for row in rows] for name in columns}), file)
 
 
-FORMATS: Mapping[str, Callable[[list[dict[str, Any]], Path], None]] = {
+FORMATS: Mapping[str, Callable[[Rows, Path], None]] = {
     "csv": _write_csv,
     "json": _write_json,
     "parquet": _write_parquet,

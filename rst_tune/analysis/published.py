@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from rst_tune.analysis.noise import ConfigSummary
+from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.errors import unknown_name
+from rst_tune.records import TrialConfig
 
-__all__ = ["RECIPES", "TABLES", "Beside", "PublishedRow", "beside", "results", "table"]
+__all__ = ["TABLES", "Beside", "PublishedRow", "beside", "results", "table"]
 
 TABLES: Mapping[str, str] = {
     "sgd-and-sam": "SGD and SAM, ResNet18 and WRN-28-10",
@@ -35,39 +36,6 @@ TABLES: Mapping[str, str] = {
     "cf-res-vits16": "constant schedules, ViT-S16, 300 epochs without mixup",
     "general-framework-for-sam-variants": "RST and G-RST on ASAM and GSAM",
     "general-framework-for-esam": "G-RST on LookSAM, ESAM and SSAM",
-}
-
-RECIPES: Mapping[str, Mapping[str, float | str]] = {
-    "cifar-cnn": {
-        "epochs": 200,
-        "batch_size": 256,
-        "optimizer": "sgd",
-        "lr": 0.1,
-        "lr_schedule": "cosine",
-        "weight_decay": 0.001,
-        "weight_decay_pyramidnet": 0.0005,
-        "rho": 0.1,
-    },
-    "cifar-vit": {
-        "augmentation": "mixup",
-        "epochs": 1200,
-        "warmup_epochs": 40,
-        "batch_size": 256,
-        "optimizer": "adam",
-        "lr": 0.0005,
-        "lr_schedule": "cosine",
-        "weight_decay": 0.03,
-        "rho": 0.1,
-    },
-    "imagenet-cnn": {
-        "epochs": 100,
-        "batch_size": 512,
-        "optimizer": "sgd",
-        "lr": 0.2,
-        "lr_schedule": "cosine",
-        "weight_decay": 0.0001,
-        "rho": 0.05,
-    },
 }
 
 
@@ -99,13 +67,12 @@ class PublishedRow:
         """Whether it is the base optimizer, SGD or Adam."""
         return self.schedule == {"family": "constant", "p": 0.0}
 
-    def matches(self, config: Mapping[str, Any]) -> bool:
-        """Return whether a configuration is this row's: same schedule, rule and gamma. A base run costs nothing."""
-        base = float(config.get("extra_propagation", 1.0)) == 0.0
-        if self.is_base or base:
-            return self.is_base and base
-        gamma = self.gamma_gnr is not None and bool(np.isclose(float(config.get("gamma_gnr", 1.0)), self.gamma_gnr))
-        return gamma and config.get("rule", "sam") == self.rule and _same(self.schedule, config.get("schedule") or {})
+    def matches(self, config: TrialConfig) -> bool:
+        """Return whether a configuration is that of this row: the same schedule, rule and gamma, or both are base."""
+        if self.is_base or config.is_base:
+            return self.is_base and config.is_base
+        gamma = self.gamma_gnr is not None and bool(np.isclose(config.gamma_gnr, self.gamma_gnr))
+        return gamma and config.rule == self.rule and _same(self.schedule, config.schedule)
 
 
 def _same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rst_tune.analysis import labels
-from rst_tune.analysis.noise import ConfigSummary, beliefs_about, summarise
-from rst_tune.analysis.records import Search
+from rst_tune.analysis.replicates import ConfigSummary, mean_posterior
 
 __all__ = ["Answer", "answers", "end_weight"]
 
@@ -41,22 +40,18 @@ class Answer:
     text: str
 
 
-def answers(search: Search, rows: Rows | None = None) -> list[Answer]:
-    """Return the answers to all questions; where the data are missing, the answer says what to run.
-
-    `rows` are the summaries of the search, for whoever has them already.
-    """
-    rows = summarise(search) if rows is None else rows
+def answers(rows: Rows) -> list[Answer]:
+    """Return the answers to all questions from the summaries of a search; without data an answer says what to run."""
     return [end_hurts(rows), constant_or_rest(rows), best_gamma(rows), half_cost(rows)]
 
 
 def end_weight(row: ConfigSummary) -> float | None:
     """Return how much likelier a sharpness-aware step is in the last fifth than on average; None if unknown."""
-    curve = row.config.get("curve")
+    curve = row.preview.curve
     if curve:
         last = curve[-max(1, len(curve) // 5) :]
         return float(np.mean(last) - np.mean(curve))
-    name = str(row.config.get("family", ""))
+    name = row.config.family
     if name == "constant":
         return 0.0
     return -1.0 if name.endswith(DOWN) else 1.0 if name.endswith(UP) else None
@@ -85,7 +80,7 @@ def end_hurts(rows: Rows) -> Answer:
 def constant_or_rest(rows: Rows) -> Answer:
     """Compare constant schedules to all others, at equal cost and gamma."""
     used = _between(rows)
-    fit = _effect(used, [row.config.get("family") == "constant" for row in used])
+    fit = _effect(used, [row.config.family == "constant" for row in used])
     return _answer(
         "Are constant schedules as good as the rest?",
         "simple constant schedules give decent performance",
@@ -100,7 +95,7 @@ def constant_or_rest(rows: Rows) -> Answer:
 def best_gamma(rows: Rows) -> Answer:
     """Compare gamma_rst in 0.8 ... 1 to all other values, at equal cost and within a family."""
     used = _between(rows)
-    inside = [GAMMA_CLAIM[0] <= float(row.config.get("gamma_rst") or 0.0) <= GAMMA_CLAIM[1] for row in used]
+    inside = [GAMMA_CLAIM[0] <= row.config.gamma_rst <= GAMMA_CLAIM[1] for row in used]
     fit = _effect(used, inside, gamma=False, family=True)
     return _answer(
         "Is gamma_rst around 0.8 to 1 best?",
@@ -116,15 +111,15 @@ def best_gamma(rows: Rows) -> Answer:
 def half_cost(rows: Rows) -> Answer:
     """Compare G-RST at about half the cost to SAM: the constant schedule nearest to cost 0.5 and gamma_rst 1.
 
-    It is the nearest, not the best of many, so that luck does not choose it. The interval is that of the joint belief.
+    It is the nearest, not the best of many, so that it is not selected by luck. The interval is that of the posterior.
     """
     near = [r for r in _between(rows) if abs(r.extra_propagation - 0.5) <= 0.1 and _is_grst(r)]
-    sam = [r for r in rows if labels.is_sam(r.config)]
+    sam = [r for r in rows if r.config.is_sam]
     pair = [min(near, key=_distance), max(sam, key=lambda r: r.seeds)] if near and sam else []
-    belief = beliefs_about(pair, rows)
+    posterior = mean_posterior(pair, rows)
     fit = None
-    if belief is not None:
-        gap = belief.draws()
+    if posterior is not None:
+        gap = posterior.sample()
         low, high = np.quantile(gap[0] - gap[1], [0.025, 0.975])
         fit = (pair[0].error_mean - pair[1].error_mean, float(low), float(high))
     return _answer(
@@ -139,12 +134,12 @@ def half_cost(rows: Rows) -> Answer:
 
 
 def _is_grst(row: ConfigSummary) -> bool:
-    return float(row.config.get("gamma_gnr") or 1.0) > 1.0 and row.config.get("rule", "sam") == "sam"
+    return row.config.gamma_gnr > 1.0 and row.config.rule == "sam"
 
 
 def _distance(row: ConfigSummary) -> tuple[bool, bool, float]:
-    away = abs(row.extra_propagation - 0.5) + abs(float(row.config.get("gamma_rst") or 0.0) - 1.0)
-    return row.seeds < 2, row.config.get("family") != "constant", away
+    away = abs(row.extra_propagation - 0.5) + abs(row.config.gamma_rst - 1.0)
+    return row.seeds < 2, row.config.family != "constant", away
 
 
 def _answer(
@@ -192,10 +187,10 @@ def _controls(rows: Rows, gamma: bool, family: bool) -> list[Array]:
     cost = np.array([row.extra_propagation for row in rows])
     columns = [cost, cost**2]
     if gamma:
-        value = np.array([float(row.config.get("gamma_rst") or 0.0) for row in rows])
+        value = np.array([row.config.gamma_rst for row in rows])
         columns += [value, value**2]
     for name in ("family", "rule") if family else ("rule",):
-        kinds = [str(row.config.get(name)) for row in rows]
+        kinds = [str(getattr(row.config, name)) for row in rows]
         columns += [np.array([k == choice for k in kinds], dtype=float) for choice in sorted(set(kinds))[1:]]
     return columns
 

@@ -1,21 +1,111 @@
-"""What a rung says of the end, from the record: how well it predicts, and what to expect of who was stopped there."""
+"""How the error at a rung predicts the final error: regression, rank correlation, expected finals of stopped trials."""
 
 from dataclasses import dataclass, replace
+from math import exp, log, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
-from rst_tune.analysis.records import Search, Trial
-from rst_tune.analysis.relation import Relation
+from rst_tune.records import Search, Status, Trial
 
-__all__ = ["RungCorrelation", "expected_ends", "rung_correlations"]
+__all__ = ["MIN_FINISHED", "RungCorrelation", "RungRegression", "expected_finals", "rung_correlations"]
 
-FEWEST = 5
+# With fewer finished trials a rung is not used, neither by the search nor in a report.
+MIN_FINISHED = 8
+# A trial is hopeless when its log error lies this many standard deviations above the worst that finished.
+HOPELESS_SDS, MIN_LOG_SD = 3.0, 0.05
+
+
+def _log(error: float) -> float:
+    return log(max(error, 1e-3))
+
+
+class RungRegression:
+    """log(final error) = w0 + w1·log(error at the rung) + w2·cost + noise, over the trials that passed and finished.
+
+    It is updated trial by trial in constant time. In logarithms a few diverged trainings do not determine the slope.
+
+    >>> regression = RungRegression()
+    >>> for rung_error, final in ((10, 2.0), (20, 4.0), (40, 8.0), (80, 16.0)):
+    ...     regression.add(rung_error, 0.5, final)
+    >>> round(regression.expected(30, 0.5), 6)
+    6.0
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._rows: list[tuple[float, float]] = []
+        self._gram: NDArray[np.float64] = np.zeros((3, 3))
+        self._moment: NDArray[np.float64] = np.zeros(3)
+        self._squares = 0.0
+        self._worst = -np.inf
+        self._lowest = np.inf
+
+    @property
+    def worst(self) -> float:
+        """The highest error at this rung of a trial that finished."""
+        return exp(self._worst)
+
+    def add(self, rung_error: float, cost: float, final_error: float) -> None:
+        """Add one finished trial."""
+        x = np.array([1.0, _log(rung_error), cost])
+        self.count += 1
+        self._rows.append((rung_error, final_error))
+        self._gram += np.outer(x, x)
+        self._moment += x * _log(final_error)
+        self._squares += _log(final_error) ** 2
+        self._worst = max(self._worst, x[1])
+        self._lowest = min(self._lowest, final_error)
+
+    def predict(self, rung_error: float, cost: float) -> tuple[float, float, int]:
+        """Return mean, scale and degrees of freedom of the predictive t distribution of the final error's logarithm."""
+        x = np.array([1.0, _log(rung_error), cost])
+        inverse = np.linalg.pinv(self._gram, hermitian=True)
+        weights = inverse @ self._moment
+        freedom = max(self.count - int(np.linalg.matrix_rank(self._gram, hermitian=True)), 1)
+        variance = max(self._squares - float(weights @ self._moment), 0.0) / freedom
+        return float(x @ weights), sqrt(variance * (1.0 + float(x @ inverse @ x))), freedom
+
+    def expected(self, rung_error: float, cost: float) -> float:
+        """Return the expected final error, between the lowest final error and the error at the rung.
+
+        For a hopeless trial it is the error at the rung: no trial like it has finished, so nothing predicts its end.
+        """
+        if self.hopeless(rung_error):
+            return rung_error
+        return max(self._lowest, min(exp(self.predict(rung_error, cost)[0]), rung_error))
+
+    def chance_below(self, level: float, rung_error: float, cost: float) -> float:
+        """Return the probability that the final error is below `level`."""
+        mean, scale, freedom = self.predict(rung_error, cost)
+        if scale == 0.0:
+            return float(mean < _log(level))
+        return float(stats.t.cdf((_log(level) - mean) / scale, freedom))
+
+    def chance_unseen(self, level: float) -> float:
+        """Return the probability that a final error is below `level`, without the error at the rung."""
+        mean = self._moment[0] / self.count
+        scale = sqrt(max(self._squares / self.count - mean**2, 1e-12))
+        return float(stats.norm.cdf((_log(level) - mean) / scale))
+
+    def hopeless(self, rung_error: float) -> bool:
+        """Return whether the error is far above that of every trial that finished."""
+        mean, square = self._gram[0, 1] / self.count, self._gram[1, 1] / self.count
+        spread = sqrt(max(square - mean**2, 0.0))
+        return _log(rung_error) > self._worst + HOPELESS_SDS * max(spread, MIN_LOG_SD)
+
+    def correlation(self) -> float | None:
+        """Return Spearman's correlation of the error at the rung with the final error; None while it is undefined."""
+        early, final = np.array(self._rows).reshape(-1, 2).T
+        if self.count < MIN_FINISHED or np.ptp(early) == 0 or np.ptp(final) == 0:
+            return None
+        return float(stats.spearmanr(early, final).statistic)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RungCorrelation:
-    """Spearman's correlation of the error at a rung with the final error; None where it says nothing yet."""
+    """Spearman's correlation of the error at a rung with the final error; None where it is undefined."""
 
     epoch: int
     trials: int
@@ -26,39 +116,36 @@ class RungCorrelation:
         return f"epoch {self.epoch}: {value} ({self.trials} trials)"
 
 
-def rung_correlations(search: Search) -> list[RungCorrelation]:
-    """Return the correlation of every rung, from the trials that passed it and were trained to the end."""
-    final = {(t.config_id, t.seed): t.error for t in search.finished()}
-    pairs: dict[int, list[tuple[float, float]]] = {}
+def _regressions(search: Search) -> dict[int, RungRegression]:
+    """Return the regression of each rung, by epoch. A short training of a configuration and seed counts as a rung."""
+    finals = {(t.config_id, t.seed): t.error for t in search.finished()}
+    found: dict[int, RungRegression] = {}
     for trial in search.trials:
-        end = final.get((trial.config_id, trial.seed))
+        final = finals.get((trial.config_id, trial.seed))
         for epoch, error in trial.rungs.items():
-            if end is not None:
-                pairs.setdefault(epoch, []).append((error, end))
-    return [RungCorrelation(epoch=e, trials=len(p), correlation=_spearman(p)) for e, p in sorted(pairs.items())]
+            if final is not None:
+                found.setdefault(epoch, RungRegression()).add(error, trial.extra_propagation, final)
+    return found
 
 
-def _spearman(pairs: list[tuple[float, float]]) -> float | None:
-    early, late = np.array(pairs).T
-    if len(pairs) < FEWEST or np.ptp(early) == 0 or np.ptp(late) == 0:
-        return None
-    return float(stats.spearmanr(early, late).statistic)
+def rung_correlations(search: Search) -> list[RungCorrelation]:
+    """Return the correlation of every rung, over the trials that passed it and were trained to their end."""
+    return [
+        RungCorrelation(epoch=epoch, trials=rung.count, correlation=rung.correlation())
+        for epoch, rung in sorted(_regressions(search).items())
+    ]
 
 
-def expected_ends(search: Search) -> list[Trial]:
-    """Return the stopped trials as if each had been trained to the end that its last rung lets expect.
+def expected_finals(search: Search) -> list[Trial]:
+    """Return the trials stopped at a rung as complete ones, with the final error that their last rung predicts.
 
-    A belief from the finished trials alone would be too rosy: where some seeds break down, a rung stops those, and
-    only the lucky ones finish.
+    Without them a surrogate is too optimistic where some seeds diverge: the rungs stop those, and the others finish.
     """
-    relations: dict[int, Relation] = {}
-    for trial in search.finished():
-        for epoch, error in trial.rungs.items():
-            relations.setdefault(epoch, Relation()).add(error, trial.extra_propagation, float(trial.error or 0.0))
-    stopped = [t for t in search.trials if t.status == "stopped" and t.full and t.rungs]
-    known = [t for t in stopped if (found := relations.get(max(t.rungs))) is not None and found.count >= FEWEST]
-    return [replace(t, status="complete", error=_end(relations[max(t.rungs)], t)) for t in known]
-
-
-def _end(relation: Relation, trial: Trial) -> float:
-    return relation.expected(trial.rungs[max(trial.rungs)], trial.extra_propagation)
+    regressions, expected = _regressions(search), []
+    for trial in search.trials:
+        if trial.status is Status.STOPPED and trial.full_horizon and trial.rungs:
+            regression = regressions.get(max(trial.rungs))
+            if regression is not None and regression.count >= MIN_FINISHED:
+                error = regression.expected(trial.rungs[max(trial.rungs)], trial.extra_propagation)
+                expected.append(replace(trial, status=Status.COMPLETE, error=error))
+    return expected

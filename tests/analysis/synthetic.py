@@ -1,12 +1,32 @@
-"""Write the record of a search that never ran: known truth, realistic in everything the analysis and the page read."""
+"""Write the event log of a search that never ran: known truth, realistic in all that analysis and report read."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from rst_tune.analysis.records import RECORD_NAME, config_id, trial_key
+from rst_tune.records import (
+    LOG_NAME,
+    EpochsReported,
+    Event,
+    Phase,
+    PhaseEntered,
+    ReferenceSet,
+    Role,
+    RungReached,
+    SchedulePreview,
+    SearchStarted,
+    Status,
+    TestRead,
+    TrialConfig,
+    TrialEnded,
+    TrialSampled,
+    TrialStarted,
+    config_id,
+    trial_key,
+)
 
 FAMILIES = ("constant", "step-up", "step-down", "ramp-up", "ramp-down", "cosine-up", "sine-bump")
 RULES = ("sam", "sam", "sam", "asam")
@@ -15,35 +35,35 @@ EPOCHS, STEPS = 20, 100
 NOISE, SEED_EFFECT = 0.10, 0.05
 
 
-def true_error(config: dict) -> float:
+def true_error(config: TrialConfig) -> float:
     """The error without noise: cost helps, gamma_rst 0.9 is best, schedules that end with SGD lose."""
-    cost, gamma = config["extra_propagation"], config["gamma_rst"]
+    cost, gamma = config.extra_propagation, config.gamma_rst
     if cost == 0.0:
         return 4.5
-    late = LATE.get(config["family"], 0.45 * (1 - cost))
+    late = LATE.get(config.family, 0.45 * (1 - cost))
     return 4.5 - 0.9 * (1 - np.exp(-4 * cost)) * np.exp(-1.2 * (gamma - 0.9) ** 2) + late
 
 
-def make_config(family: str, cost: float, gamma_rst: float, rule: str = "sam") -> dict:
-    gamma_gnr = gamma_rst / cost if cost else 1.0
+def make_config(family: str, cost: float, gamma_rst: float, rule: str = "sam") -> TrialConfig:
     constant = family == "constant"
-    schedule = {"family": family, "p": cost} if constant else {"family": family, "c": cost, "shape": 1.0}
-    drawn = {"family": family, "c": cost, **({} if constant else {"shape": 1.0}), "gamma_rst": gamma_rst, "rule": rule}
-    curve = _curve(family, cost)
+    shape = {} if constant else {"shape": 1.0}
+    return TrialConfig(
+        family=family,
+        schedule={"family": family, "p": cost} if constant else {"family": family, "c": cost, **shape},
+        rule=rule,
+        rho=0.1,
+        gamma_gnr=gamma_rst / cost if cost else 1.0,
+        gamma_rst=gamma_rst,
+        extra_propagation=cost,
+        total_steps=EPOCHS * STEPS,
+        params={"family": family, "c": cost, **shape, "gamma_rst": gamma_rst, "rule": rule},
+    )
+
+
+def make_preview(config: TrialConfig) -> SchedulePreview:
+    curve = _curve(config.family, config.extra_propagation)
     coins = (np.random.default_rng(0).random(100) < np.array(curve)).astype(int).tolist()
-    return {
-        "family": family,
-        "schedule": schedule,
-        "rule": rule,
-        "rule_options": {},
-        "rho": 0.1,
-        "gamma_gnr": gamma_gnr,
-        "gamma_rst": gamma_rst,
-        "extra_propagation": cost,
-        "coordinates": drawn,
-        "curve": curve,
-        "coins": coins,
-    }
+    return SchedulePreview(curve=tuple(curve), coins=tuple(coins))
 
 
 def _curve(family: str, cost: float) -> list[float]:
@@ -71,44 +91,47 @@ def write_search(
     baseline_seeds: int = 3,
     name: str = "synthetic",
 ) -> Path:
-    """Write a record of `trials` searched configurations, the two baselines and the confirmation of the best.
+    """Write the log of `trials` searched configurations, the two baselines and the confirmation of the best.
 
     With `accidents` some trials are stopped at a rung, some diverge, one fails. `phase="search"` leaves the last
     two running and nothing confirmed.
     """
     writer = _Writer(directory, np.random.default_rng(seed), workers)
-    writer.event("search", identity="0" * 12, name=name, **_header(trials))
+    writer.event(_header(name, trials))
     for config in (make_config("constant", 0.0, 0.0), make_config("constant", 1.0, 1.0)):
         for s in range(baseline_seeds):
-            writer.train(config, s, "search")
-    writer.event("reference", error=4.6, extra_propagation=1.1)
+            writer.train(config, s, Role.SEARCH)
+    writer.event(ReferenceSet(error=4.6, extra_propagation=1.1))
     drawn = [_draw(writer.rng) for _ in range(trials)]
     for k, config in enumerate(drawn):
         accident = _accident(writer.rng) if accidents else ""
         accident = "running" if phase == "search" and k >= trials - 2 else accident
-        writer.train(config, 0, "search", accident)
+        writer.train(config, 0, Role.SEARCH, accident)
     if phase != "search":
-        writer.event("phase", name="confirm")
+        writer.event(PhaseEntered(phase=Phase.CONFIRM))
         writer.confirm(confirmed, confirm_seeds, test=phase == "done")
     if phase == "done":
-        writer.event("phase", name="done")
+        writer.event(PhaseEntered(phase=Phase.DONE))
     return writer.close()
 
 
-def _header(trials: int) -> dict:
-    return {
-        "experiment": {
-            "name": "synthetic",
+def _header(name: str, trials: int) -> SearchStarted:
+    return SearchStarted(
+        search_id="0" * 12,
+        name=name,
+        experiment={
+            "name": name,
             "task": {"data": {"name": "digits", "validation": 0.2}, "model": {"name": "cnn-tiny"}},
+            "space": {"families": list(FAMILIES), "cost": [0.05, 0.95], "gamma_rst": [0.3, 1.5]},
             "budget": {"trials": trials, "epochs": EPOCHS},
         },
-        "space": {"families": list(FAMILIES), "cost": [0.05, 0.95], "gamma_rst": [0.3, 1.5]},
-        "versions": {"rst_tune": "0.1.0", "torch": "2.15.0", "python": "3.11.0"},
-        "devices": {"cpu": 4, "gpu": 0},
-    }
+        steps_per_epoch=STEPS,
+        versions={"rst_tune": "0.1.0", "torch": "2.15.0", "python": "3.11.0"},
+        devices={"cpu": 4, "gpu": 0},
+    )
 
 
-def _draw(rng: np.random.Generator) -> dict:
+def _draw(rng: np.random.Generator) -> TrialConfig:
     family = FAMILIES[rng.integers(len(FAMILIES))]
     rule = RULES[rng.integers(len(RULES))]
     return make_config(family, round(rng.uniform(0.05, 0.95), 3), round(rng.uniform(0.3, 1.5), 3), rule)
@@ -123,70 +146,74 @@ class _Writer:
 
     def __init__(self, directory: Path, rng: np.random.Generator, workers: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.path, self.rng = directory / RECORD_NAME, rng
-        self.lines: list[tuple[float, dict]] = []
+        self.path, self.rng = directory / LOG_NAME, rng
+        self.events: list[Event] = []
         self.free = [1_750_000_000.0] * workers
-        self.results: dict[str, tuple[float, dict]] = {}
+        self.results: dict[str, tuple[float, TrialConfig]] = {}
         self.number, self.seed_effects = 0, {}
 
-    def event(self, event: str, at: float | None = None, **fields: object) -> None:
-        at = max(self.free) if at is None else at
-        self.lines.append((at, {"event": event, "time": at, **fields}))
+    def event(self, event: Event, at: float | None = None) -> None:
+        self.events.append(replace(event, time=max(self.free) if at is None else at))
 
-    def train(self, config: dict, seed: int, role: str, accident: str = "") -> str:
-        identity = config_id(config["coordinates"])
+    def train(self, config: TrialConfig, seed: int, role: Role, accident: str = "") -> str:
+        identity = config_id(config.params)
         key, begin = trial_key(identity, EPOCHS, seed), min(self.free)
         worker = self.free.index(begin)
-        names = {"number": self.number, "role": role, "config_id": identity, "config": config, "seed": seed}
-        self.event("trial", begin - 0.5, key=key, epochs=EPOCHS, full=True, **names)
-        self.event(
-            "start", begin, key=key, node=f"node-{worker % 2}", worker=str(1000 + worker), ray_trial=f"r{worker}"
-        )
+        sampled = TrialSampled(
+            key=key, number=self.number, role=role, config_id=identity, config=config, seed=seed, epochs=EPOCHS,
+            full_horizon=True, preview=make_preview(config),
+        )  # fmt: skip
+        self.event(sampled, begin - 0.5)
+        node = f"node-{worker % 2}"
+        self.event(TrialStarted(key=key, node=node, worker=str(1000 + worker), ray_trial=f"r{worker}"), begin)
         self.number += 1
         if accident == "running":
             self.free[worker] += 1.0
             return key
-        end = self._end(config, seed, accident)
-        self.free[worker] = begin + end["seconds"]
+        end, history = self._end(key, config, seed, accident)
+        self.free[worker] = begin + end.seconds
+        self.event(EpochsReported(key=key, first_epoch=1, metrics=history), begin + 0.5 * end.seconds)
         if accident == "stopped":
-            self.event("rung", begin + 0.5 * end["seconds"], key=key, epoch=7, error=end["error"], decision="stop")
-        self.event("end", self.free[worker], key=key, **end)
-        if end["status"] == "complete":
-            self.results[identity] = (end["error"], config)
+            rung = RungReached(key=key, epoch=7, error=end.error, stop=True, reason=end.reason)
+            self.event(rung, begin + 0.5 * end.seconds)
+        self.event(end, self.free[worker])
+        if end.status is Status.COMPLETE:
+            self.results[identity] = (end.error, config)
         return key
 
-    def _end(self, config: dict, seed: int, accident: str) -> dict:
+    def _end(self, key: str, config: TrialConfig, seed: int, accident: str) -> tuple[TrialEnded, dict]:
         effect = self.seed_effects.setdefault(seed, np.random.default_rng(1000 + seed).normal(0, SEED_EFFECT))
         error = true_error(config) + effect + self.rng.normal(0, NOISE)
         epochs = {"stopped": 7, "diverged": 3, "failed": 2}.get(accident, EPOCHS)
         history = _history(error, epochs, accident == "diverged")
-        pairs = epochs * STEPS * (1 + config["extra_propagation"])
+        pairs = epochs * STEPS * (1 + config.extra_propagation)
         last = {name: values[-1] for name, values in history.items()}
-        return {
-            "status": accident or "complete",
-            "reason": {"stopped": "hopeless at epoch 7", "diverged": "loss is nan", "failed": "worker died"}.get(
-                accident, ""
-            ),
-            "error": None if accident in ("diverged", "failed") else last["validation_error"],
-            "pairs": pairs,
-            "seconds": 0.01 * pairs,
-            "metrics": {**last, "pairs": pairs, "images_per_second": 9000.0},
-            "history": history,
-        }
+        reasons = {"stopped": "hopeless at epoch 7", "diverged": "loss is nan", "failed": "worker died"}
+        end = TrialEnded(
+            key=key,
+            status=Status(accident or "complete"),
+            reason=reasons.get(accident, ""),
+            error=None if accident in ("diverged", "failed") else last["validation_error"],
+            pairs=pairs,
+            seconds=0.01 * pairs,
+            metrics={**last, "pairs": pairs, "images_per_second": 9000.0},
+        )
+        return end, history
 
     def confirm(self, count: int, seeds: int, test: bool) -> None:
         bands = np.linspace(0.0, 1.0, count + 1)
         for low, high in pairwise(bands):
-            inside = [r for r in self.results.values() if low < r[1]["extra_propagation"] <= high]
+            inside = [r for r in self.results.values() if low < r[1].extra_propagation <= high]
             for seed in range(100, 100 + seeds) if inside else ():
-                key = self.train(min(inside, key=lambda r: r[0])[1], seed, "confirm")
+                key = self.train(min(inside, key=lambda r: r[0])[1], seed, Role.CONFIRM)
                 if test:
-                    self.event("test", key=key, error=true_error(min(inside, key=lambda r: r[0])[1]) + 0.3)
+                    error = true_error(min(inside, key=lambda r: r[0])[1]) + 0.3
+                    self.event(TestRead(key=key, error=error))
 
     def close(self) -> Path:
-        self.lines.sort(key=lambda line: line[0])
+        self.events.sort(key=lambda event: event.time)
         with self.path.open("w") as file:
-            file.writelines(json.dumps(event) + "\n" for _, event in self.lines)
+            file.writelines(json.dumps(event.to_dict()) + "\n" for event in self.events)
         return self.path.parent
 
 

@@ -1,12 +1,13 @@
-"""The posterior's 90 % interval on real trainings that it has not seen: the table of the search benchmark."""
+"""The surrogate's 90 % interval on real trainings that it has not seen: the table of the search benchmark."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rst_tune.analysis import posterior
-from rst_tune.analysis.records import Trial
+from rst_tune.analysis import surrogate
+from rst_tune.records import Role, Status, Trial, TrialConfig
+from tests.analysis.coverage import coverage
 
 TABLE = Path(__file__).parents[2] / "experiments" / "benchmarks" / "digits_table.npz"
 pytestmark = pytest.mark.skipif(not TABLE.exists(), reason="the table is made by experiments/benchmarks/make_table.py")
@@ -22,18 +23,21 @@ def trained() -> list[Trial]:
 
 def _trial(number: int, row: dict[str, np.ndarray]) -> Trial:
     family, cost, gamma = str(row["family"]), float(row["c"]), float(row["gamma_rst"])
-    config = {"family": family, "extra_propagation": cost, "gamma_rst": gamma, "rule": "sam"}
+    params = {"family": family, "c": cost, "shape": 1.0, "gamma_rst": gamma}
+    config = TrialConfig(
+        family=family, schedule={}, extra_propagation=cost, gamma_gnr=1.0, gamma_rst=gamma, rho=0.2, params=params
+    )
     return Trial(
         key=str(number),
         number=number,
-        role="search",
+        role=Role.SEARCH,
         config_id=f"{family}-{cost}-{gamma}",
-        config=config | {"coordinates": {"family": family, "c": cost, "shape": 1.0, "gamma_rst": gamma}},
+        config=config,
         seed=int(row["seed"]),
         epochs=20,
-        full=True,
-        drawn=0.0,
-        status="complete",
+        full_horizon=True,
+        sampled_at=0.0,
+        status=Status.COMPLETE,
         error=float(row["curve"][-1]),
     )
 
@@ -44,8 +48,8 @@ def test_the_interval_covers_what_it_says_on_real_trainings(seen: int) -> None:
     shares = []
     for split in range(6):
         order = np.random.default_rng(split).permutation(len(trials))
-        belief = posterior.fit_trials([trials[i] for i in order[:seen]])
-        shares.append(posterior.coverage(belief, [trials[i] for i in order[seen:]], level=0.9))
+        fitted = surrogate.fit_surrogate([trials[i] for i in order[:seen]])
+        shares.append(coverage(fitted, [trials[i] for i in order[seen:]], level=0.9))
     assert 0.8 <= np.mean(shares) <= 0.97, shares
 
 
@@ -56,17 +60,18 @@ def test_whole_configurations_that_were_never_tried_are_covered_too() -> None:
     shares = []
     for split in range(6):
         held = set(np.random.default_rng(split).permutation(names)[: len(names) // 4])
-        belief = posterior.fit_trials([t for t in trials if t.config_id not in held])
-        shares.append(posterior.coverage(belief, [t for t in trials if t.config_id in held], level=0.9))
+        fitted = surrogate.fit_surrogate([t for t in trials if t.config_id not in held])
+        shares.append(coverage(fitted, [t for t in trials if t.config_id in held], level=0.9))
     assert 0.8 <= np.mean(shares) <= 0.97, shares
 
 
-def test_a_family_that_the_sample_of_a_long_search_missed_is_still_answered_for() -> None:
+def test_a_family_that_the_sample_of_a_long_search_missed_is_still_predicted() -> None:
     trials = trained()
-    rare = next(t for t in trials if t.config["family"] == "step-up")
-    common = [t for t in trials if t.config["family"] != "step-up"]
+    rare = next(t for t in trials if t.config.family == "step-up")
+    common = [t for t in trials if t.config.family != "step-up"]
     many = [*common, *common, rare]
-    assert len(many) > posterior.MOST
+    assert len(many) > surrogate.MAX_TRIALS
     for seed in range(4):
-        low, high = posterior.fit_trials(many, seed=seed).interval(rare.config)
+        shuffled = [many[i] for i in np.random.default_rng(seed).permutation(len(many))]
+        (low,), (high,) = surrogate.fit_surrogate(shuffled).interval([rare.config])
         assert 0 < low < high

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import write_search
 
-from rst_tune.analysis import fronts, pareto, records
+from rst_tune.analysis import pareto
+from rst_tune.analysis.analysis import analyze
+from rst_tune.records import load
+from tests.analysis.builders import runs, search_of, trial
+from tests.analysis.synthetic import write_search
 
 GRID = st.integers(0, 8).map(lambda k: k / 4)
 POINTS = st.lists(st.tuples(GRID, GRID), min_size=1, max_size=12)
@@ -28,7 +31,7 @@ def brute_area(points):
 
 @given(POINTS)
 def test_front_is_what_nothing_dominates(points):
-    assert pareto.front(points).tolist() == [not dominated(p, points) for p in points]
+    assert pareto.nondominated(points).tolist() == [not dominated(p, points) for p in points]
 
 
 @given(POINTS)
@@ -38,7 +41,7 @@ def test_hypervolume_is_the_covered_area(points):
 
 @given(POINTS)
 def test_contribution_is_what_the_front_loses_without_the_point(points):
-    members = [p for p, m in zip(points, pareto.front(points), strict=True) if m]
+    members = [p for p, m in zip(points, pareto.nondominated(points), strict=True) if m]
     for point, value in zip(points, pareto.contributions(points, REFERENCE), strict=True):
         without = list(members)
         if point in without:
@@ -46,27 +49,15 @@ def test_contribution_is_what_the_front_loses_without_the_point(points):
         assert value == pytest.approx(brute_area(members) - brute_area(without))
 
 
-@given(POINTS, POINTS)
-def test_epsilon_is_the_least_shift_that_covers_the_target(points, target):
-    expected = max(min(max(p[0] - t[0], p[1] - t[1]) for p in points) for t in target)
-    assert pareto.epsilon(points, target) == pytest.approx(expected)
-
-
-@given(POINTS, POINTS)
-def test_igd_plus_is_the_mean_shortfall(points, target):
-    short = [min(np.hypot(max(p[0] - t[0], 0), max(p[1] - t[1], 0)) for p in points) for t in target]
-    assert pareto.igd_plus(points, target) == pytest.approx(np.mean(short))
-
-
 def test_points_that_are_not_finite_are_on_no_front():
     points = [[np.nan, 0.0], [3.0, 0.5], [np.inf, 0.1], [4.0, np.nan]]
-    assert pareto.front(points).tolist() == [False, True, False, False]
+    assert pareto.nondominated(points).tolist() == [False, True, False, False]
     assert pareto.hypervolume(points, (4.0, 1.0)) == pytest.approx(0.5)
     assert pareto.contributions(points, (4.0, 1.0)).tolist() == [0.0, 0.5, 0.0, 0.0]
 
 
 def test_nothing_gives_nothing():
-    assert pareto.front([]).tolist() == []
+    assert pareto.nondominated([]).tolist() == []
     assert pareto.hypervolume([], (1.0, 1.0)) == 0.0
     assert pareto.contributions([], (1.0, 1.0)).tolist() == []
     assert pareto.knee([]) is None
@@ -85,12 +76,6 @@ def test_knee(points, index):
     assert pareto.knee(points) == index
 
 
-def test_attainment_is_reached_by_that_share_of_the_fronts():
-    fronts = [[[4.0, 0.0]], [[3.0, 0.0]], [[2.0, 0.0]], [[1.0, 0.0]]]
-    surfaces = pareto.attainment(fronts, (25, 50, 100))
-    assert {p: s[:, 0].tolist() for p, s in surfaces.items()} == {25: [1.0], 50: [2.0], 100: [4.0]}
-
-
 def test_attainment_difference_has_the_sign_of_the_better_side():
     left, right = [[[1.0, 0.0]]] * 4, [[[2.0, 0.0]]] * 4
     rectangles = pareto.attainment_difference(left, right, intervals=4)
@@ -99,40 +84,63 @@ def test_attainment_difference_has_the_sign_of_the_better_side():
     assert pareto.attainment_difference(left, left).shape == (0, 5)
 
 
-def brute_history(search):
+@given(POINTS)
+def test_a_front_point_by_point_is_the_front_of_all(points):
+    front = pareto.IncrementalFront()
+    for error, cost in points:
+        before = front.points
+        assert front.add(error=error, cost=cost) == (front.points != before)
+    members = {p for p, m in zip(points, pareto.nondominated(points), strict=True) if m}
+    assert front.points == sorted(members, key=lambda p: p[1])
+    for cost in (0.0, 1.0, 2.0):
+        assert front.lowest_error(cost) == min((e for e, c in points if c <= cost), default=None)
+
+
+def brute_history(search, errors):
     """The hypervolume after each time at which something ended, from scratch."""
-    reference, values, groups = pareto.reference_of(search), {}, {}
-    for trial in sorted((t for t in search.trials if t.ended), key=lambda t: t.ended):
-        if trial.finished:
-            groups.setdefault(trial.config_id, []).append(trial)
-        means = [(np.mean([t.error for t in records.counted(g)]), g[0].extra_propagation) for g in groups.values()]
-        values[trial.ended] = pareto.hypervolume(means, reference)
+    reference, values, points = pareto.reference_point(search), {}, []
+    for one in sorted((t for t in search.trials if t.ended_at), key=lambda t: t.ended_at):
+        if one.finished:
+            points.append((errors[one.config_id], one.extra_propagation))
+        values[one.ended_at] = pareto.hypervolume(points, reference)
     return values
 
 
 def test_history_equals_recomputing_from_scratch(tmp_path):
-    search = records.load(write_search(tmp_path, trials=40))
-    history = pareto.hypervolume_history(search)
-    for time, expected in brute_history(search).items():
+    search = load(write_search(tmp_path, trials=40))
+    errors = {row.config_id: row.error_mean for row in analyze(search).summaries}
+    history = pareto.hypervolume_history(search, errors)
+    for time, expected in brute_history(search, errors).items():
         known = [value for at, _, value in history if at <= time]
         assert (known[-1] if known else 0.0) == pytest.approx(expected)
     assert history[-1][1] == pytest.approx(search.pairs)
 
 
-def test_history_of_what_is_believed_never_falls_and_ends_with_the_delivered_front(tmp_path):
-    search = records.load(write_search(tmp_path, trials=40))
-    front = fronts.delivered(search)
-    history = pareto.hypervolume_history(search, {row.config_id: row.error_expected for row in front.summaries})
-    values = [value for _, _, value in history]
+def test_history_never_falls_and_ends_with_the_delivered_front(tmp_path):
+    found = analyze(load(write_search(tmp_path, trials=40)))
+    values = [value for _, _, value in found.hypervolume_history]
     assert values == sorted(values)
-    assert values[-1] == pytest.approx(front.hypervolume)
+    assert values[-1] == pytest.approx(found.hypervolume)
+
+
+def test_history_without_a_surrogate_counts_what_may_be_on_the_front(tmp_path):
+    made = [trial(c, 100 + s, 3.5 - c + 0.1 * s, "confirm") for c in (0.5, 0.0) for s in range(2)] + [
+        trial(0.4, 0, 2.5)
+    ]
+    found = analyze(search_of([replace(t, ended_at=1.0 + k) for k, t in enumerate(made)], tmp_path, "confirm"))
+    assert found.surrogate is None
+    assert found.hypervolume_history[-1][2] == pytest.approx(found.hypervolume)
 
 
 def test_reference_is_the_recorded_one_else_derived_from_the_base_runs(tmp_path):
-    search = records.load(write_search(tmp_path, trials=10))
-    assert pareto.reference_of(search) == (4.6, 1.1)
-    derived = pareto.reference_of(replace(search, reference=None))
+    search = load(write_search(tmp_path, trials=10))
+    assert pareto.reference_point(search) == (4.6, 1.1)
+    derived = pareto.reference_point(replace(search, reference=None))
     base = np.mean([t.error for t in search.finished() if t.extra_propagation == 0])
-    assert derived[0] > base
-    assert derived[1] == pareto.COST_REFERENCE
-    assert pareto.reference_of(replace(search, reference=None, trials=())) is None
+    assert derived == (pytest.approx(1.1 * base), pareto.COST_REFERENCE)
+    assert pareto.reference_point(replace(search, reference=None, trials=())) is None
+
+
+def test_reference_without_base_runs_comes_from_the_first_finished_trial():
+    trials = [trial(0.5, 0, None, status="failed"), *runs(0.5, [4.0, 5.0]), *runs(1.0, [3.0])]
+    assert pareto.reference_point(search_of(trials)) == (pytest.approx(4.4), 1.1)

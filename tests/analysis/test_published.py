@@ -1,17 +1,19 @@
 """The paper's tables: all of them, to the digit, and consistent with the schedules of this package."""
 
 from collections import Counter
+from dataclasses import replace
 from hashlib import sha256
 from importlib.resources import files
 
 import numpy as np
 import pytest
-from test_fronts import runs
-from test_noise import search_of
 
-from rst_tune.analysis import noise, published
+from rst_tune.analysis import published
+from rst_tune.analysis.analysis import analyze
 from rst_tune.errors import InputError
 from rst_tune.method import schedules
+from rst_tune.records import TrialConfig
+from tests.analysis.builders import runs, search_of
 
 SUM_OF_ERRORS, SUM_OF_DEVIATIONS, SUM_OF_MINUTES = 3855.66, 44.45, 16120.6
 CHECKSUM = "f7989cab71e4ee82"
@@ -109,7 +111,7 @@ def test_beside_ones_own(tmp_path):
     rows = [
         r for r in published.table("general-framework-for-cifar") if (r.model, r.dataset) == ("resnet18", "cifar10")
     ]
-    pairs = {p.published.method: p for p in published.beside(rows, noise.summarise(search_of(own, tmp_path)))}
+    pairs = {p.published.method: p for p in published.beside(rows, analyze(search_of(own, tmp_path)).summaries)}
     assert pairs["SGD"].difference == pytest.approx(0.02)
     assert pairs["G-RST[50%]"].difference == pytest.approx(0.0)
     assert pairs["G-RST[50%]"].low < 0 < pairs["G-RST[50%]"].high
@@ -122,11 +124,13 @@ def test_the_steepest_step_is_the_papers_piecewise_schedule():
     row = next(r for r in published.table("app-pf-res-ap-0") if r.extra_propagation == 0.3)
     paper = schedules.from_dict(dict(row.schedule))
     assert [step(t, 100) for t in range(1, 101)] == pytest.approx([paper(t, 100) for t in range(1, 101)])
-    config = {"extra_propagation": 0.3, "rule": "sam", "gamma_gnr": 1.0, "schedule": step.to_dict()}
+    config = TrialConfig(
+        family="step-up", schedule=step.to_dict(), extra_propagation=0.3, gamma_gnr=1.0, gamma_rst=0.3, rho=0.1
+    )
     assert row.matches(config)
-    assert not row.matches({**config, "gamma_gnr": 2.0})
-    assert not row.matches({**config, "rule": "asam"})
-    assert not row.matches({**config, "schedule": {"family": "constant", "p": 0.3}})
+    assert not row.matches(replace(config, gamma_gnr=2.0))
+    assert not row.matches(replace(config, rule="asam"))
+    assert not row.matches(replace(config, schedule={"family": "constant", "p": 0.3}))
 
 
 def test_the_data_travel_with_the_package():

@@ -3,17 +3,18 @@
 from dataclasses import replace
 
 import pytest
-from synthetic import make_config, write_search
-from test_fronts import runs
-from test_noise import search_of, trial
 
-from rst_tune.analysis import noise, questions, records
+from rst_tune.analysis import questions
+from rst_tune.analysis.analysis import analyze
 from rst_tune.analysis.importance import PARAMETERS, importance
+from rst_tune.records import SchedulePreview, load
+from tests.analysis.builders import runs, search_of, trial
+from tests.analysis.synthetic import make_config, make_preview, write_search
 
 
 @pytest.fixture(scope="module")
 def search(tmp_path_factory):
-    return records.load(write_search(tmp_path_factory.mktemp("q"), trials=300, confirmed=10))
+    return load(write_search(tmp_path_factory.mktemp("q"), trials=300, confirmed=10))
 
 
 def test_cost_matters_most_and_the_rule_not_at_all(search):
@@ -40,7 +41,7 @@ def test_importance_says_what_is_missing(tmp_path, trials, said):
 
 
 def test_the_questions_are_answered_as_the_truth_has_them(search):
-    ends, constant, gamma, half = questions.answers(search)
+    ends, constant, gamma, half = analyze(search).questions
     assert ends.verdict == "yes"
     assert 0.1 < ends.effect < 0.4
     assert constant.effect < 0
@@ -53,11 +54,9 @@ def test_intervals_hold_the_true_effect_as_often_as_they_say(tmp_path):
     """Constant and step-up differ by 0.02 in truth, at all costs and gammas."""
     hits = []
     for seed in range(20):
-        search = records.load(
-            write_search(tmp_path / str(seed), trials=120, seed=seed, confirm_seeds=0, accidents=False)
-        )
-        rows = [r for r in noise.summarise(search) if r.config["family"] in ("constant", "step-up")]
-        answer = questions.constant_or_rest([r for r in rows if r.config["rule"] == "sam"])
+        search = load(write_search(tmp_path / str(seed), trials=120, seed=seed, confirm_seeds=0, accidents=False))
+        rows = [r for r in analyze(search).summaries if r.config.family in ("constant", "step-up")]
+        answer = questions.constant_or_rest([r for r in rows if r.config.rule == "sam"])
         hits.append(answer.low <= 0.02 <= answer.high)
     assert sum(hits) >= 17
 
@@ -67,24 +66,24 @@ def test_half_the_cost_uses_paired_seeds_and_the_nearest_configuration(tmp_path)
     sam = runs(1.0, [3.8 + x for x in lift])
     half = runs(0.5, [3.6 + x + 0.01 * k for k, x in enumerate(lift)])
     lucky = runs(0.45, [1.0], 1.4)
-    answer = questions.half_cost(noise.summarise(search_of([*sam, *half, *lucky], tmp_path)))
+    answer = questions.half_cost(analyze(search_of([*sam, *half, *lucky], tmp_path)).summaries)
     assert answer.effect == pytest.approx(-0.185)
     assert answer.high - answer.low < 1.5
     assert "p = 0.5" in answer.text
 
 
 def test_a_schedule_leans_by_its_curve_or_its_name():
-    row = noise.summarise(search_of([trial(0.5, 0, 3.0)], None))[0]
+    (row,) = analyze(search_of([trial(0.5, 0, 3.0)])).summaries
     for family, sign in (("step-up", 1), ("step-down", -1), ("constant", 0)):
         config = make_config(family, 0.5, 1.0)
-        for known in (config, {**config, "curve": None}):
-            weight = questions.end_weight(replace(row, config=known))
+        for preview in (make_preview(config), SchedulePreview()):
+            weight = questions.end_weight(replace(row, config=config, preview=preview))
             assert (weight > 0) - (weight < 0) == sign
 
 
 @pytest.mark.parametrize("trials", [[], [trial(0.5, 0, 3.0)], runs(0.0, [4.0, 4.1], 0.0) + runs(0.5, [3.0, 3.1])])
 def test_questions_without_data_say_what_to_run(tmp_path, trials):
-    for answer in questions.answers(search_of(trials, tmp_path)):
+    for answer in analyze(search_of(trials, tmp_path)).questions:
         assert answer.verdict == "no data"
         assert answer.effect is answer.low is answer.high is None
         assert "run " in answer.text

@@ -1,42 +1,24 @@
-"""Summaries: who counts, who is eligible, and what one seed may claim."""
+"""Summaries: which trials are scored, which configurations may be on the front, what one seed shows."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from synthetic import make_config, true_error, write_search
 
-from rst_tune.analysis import noise, records
-from rst_tune.analysis.pareto import front
-from rst_tune.analysis.records import Search, Trial
-
-
-def trial(cost, seed, error, role="search", status="complete", test=None):
-    config = make_config("constant", cost, 1.0 if cost else 0.0)
-    identity = records.config_id(config["coordinates"])
-    return Trial(
-        key=records.trial_key(identity, 20, seed),
-        number=0,
-        role=role,
-        config_id=identity,
-        config=config,
-        seed=seed,
-        epochs=20,
-        full=True,
-        drawn=0.0,
-        status=status,
-        error=error,
-        test_error=test,
-    )
+from rst_tune.analysis.analysis import analyze
+from rst_tune.analysis.pareto import nondominated
+from rst_tune.records import Status, load
+from tests.analysis.builders import search_of, trial
+from tests.analysis.synthetic import true_error, write_search
 
 
-def search_of(trials, tmp_path, phase="search"):
-    return Search(directory=tmp_path, header={}, trials=tuple(trials), phase=phase)
+def summaries(search):
+    return analyze(search).summaries
 
 
 def test_mean_sem_and_test_error(tmp_path):
     runs = [trial(0.5, s, e, test=e + 1) for s, e in enumerate([3.0, 3.2, 3.4])]
-    (row,) = noise.summarise(search_of(runs, tmp_path))
+    (row,) = summaries(search_of(runs, tmp_path))
     assert (row.error_mean, row.seeds, row.seed_ids) == (pytest.approx(3.2), 3, (0, 1, 2))
     assert row.error_sem == pytest.approx(0.2 / np.sqrt(3))
     assert (row.test_error_mean, row.test_error_sem) == (pytest.approx(4.2), pytest.approx(0.2 / np.sqrt(3)))
@@ -45,14 +27,14 @@ def test_mean_sem_and_test_error(tmp_path):
 
 def test_the_searching_run_stops_counting_once_two_confirm(tmp_path):
     first, fresh = trial(0.5, 0, 2.0), [trial(0.5, 100 + s, 3.0 + 0.1 * s, "confirm") for s in range(2)]
-    (one,) = noise.summarise(search_of([first, fresh[0]], tmp_path))
-    (two,) = noise.summarise(search_of([first, *fresh], tmp_path))
+    (one,) = summaries(search_of([first, fresh[0]], tmp_path))
+    (two,) = summaries(search_of([first, *fresh], tmp_path))
     assert one.errors == (2.0, 3.0)
     assert two.errors == (3.0, 3.1)
 
 
 def test_one_seed_claims_nothing(tmp_path):
-    rows = noise.summarise(search_of([trial(0.0, 0, 4.0), trial(0.5, 0, 3.0)], tmp_path))
+    rows = summaries(search_of([trial(0.0, 0, 4.0), trial(0.5, 0, 3.0)], tmp_path))
     assert [row.verdict for row in rows] == ["single seed"] * 2
     assert [(row.p_nondominated, row.error_sem) for row in rows] == [(None, None)] * 2
     assert all(row.on_front for row in rows)
@@ -61,7 +43,7 @@ def test_one_seed_claims_nothing(tmp_path):
 def test_a_lucky_single_run_is_not_on_a_confirmed_front(tmp_path):
     runs = [trial(c, 100 + s, 3.5 - c + 0.1 * s, "confirm") for c in (0.5, 0.0) for s in range(2)]
     runs.append(trial(0.4, 0, 2.5))
-    rows = {row.extra_propagation: row for row in noise.summarise(search_of(runs, tmp_path, "confirm"))}
+    rows = {row.extra_propagation: row for row in summaries(search_of(runs, tmp_path, "confirm"))}
     assert rows[0.5].on_front
     assert rows[0.5].p_nondominated == 1.0
     assert not rows[0.4].on_front
@@ -70,33 +52,33 @@ def test_a_lucky_single_run_is_not_on_a_confirmed_front(tmp_path):
 
 def test_one_replicated_configuration_is_no_front_by_itself(tmp_path):
     runs = [trial(0.0, 100, 13.0, "confirm"), trial(0.0, 0, 13.5), trial(0.5, 0, 5.0)]
-    assert [row.on_front for row in noise.summarise(search_of(runs, tmp_path, "done"))] == [True, True]
+    assert [row.on_front for row in summaries(search_of(runs, tmp_path, "done"))] == [True, True]
 
 
 def test_replicated_baselines_do_not_shut_out_the_searched_ones(tmp_path):
     runs = [trial(0.0, s, 4.0 + 0.1 * s) for s in range(3)] + [trial(0.5, 0, 3.0)]
-    rows = noise.summarise(search_of(runs, tmp_path, "done"))
+    rows = summaries(search_of(runs, tmp_path, "done"))
     assert [row.on_front for row in rows] == [True, True]
 
 
 @pytest.mark.parametrize(
-    "bad", [{"status": "stopped"}, {"status": "diverged"}, {"error": None}, {"error": float("nan")}]
+    "bad", [{"status": Status.STOPPED}, {"status": Status.DIVERGED}, {"error": None}, {"error": float("nan")}]
 )
 def test_only_finished_and_finite_trials_count(tmp_path, bad):
     good, other = trial(0.5, 0, 3.0), replace(trial(0.3, 0, 1.0), **bad)
-    assert [row.extra_propagation for row in noise.summarise(search_of([good, other], tmp_path))] == [0.5]
+    assert [row.extra_propagation for row in summaries(search_of([good, other], tmp_path))] == [0.5]
 
 
 def test_short_horizons_are_no_replicates(tmp_path):
-    short = replace(trial(0.5, 1, 9.0), full=False)
-    (row,) = noise.summarise(search_of([trial(0.5, 0, 3.0), short], tmp_path))
+    short = replace(trial(0.5, 1, 9.0), full_horizon=False)
+    (row,) = summaries(search_of([trial(0.5, 0, 3.0), short], tmp_path))
     assert row.errors == (3.0,)
 
 
 def test_the_truth_is_not_ruled_out_in_a_synthetic_search(tmp_path):
-    search = records.load(write_search(tmp_path, trials=150, confirmed=8, confirm_seeds=6))
-    rows = [row for row in noise.summarise(search) if row.seeds > 1]
-    truth = front([(true_error(dict(row.config)), row.extra_propagation) for row in rows])
+    search = load(write_search(tmp_path, trials=150, confirmed=8, confirm_seeds=6))
+    rows = [row for row in summaries(search) if row.seeds > 1]
+    truth = nondominated([(true_error(row.config), row.extra_propagation) for row in rows])
     assert truth.sum() > 3
     assert all(
         row.p_nondominated > 0.01 if best else row.p_nondominated < 0.99 for row, best in zip(rows, truth, strict=True)

@@ -1,14 +1,15 @@
-"""The record survives what happens to files."""
+"""The event log is read back after what happens to files."""
 
 import json
 from dataclasses import replace
 
 import pytest
-from synthetic import write_search
 
-from rst_tune.analysis import records
+from rst_tune import records
 from rst_tune.errors import InputError
 from rst_tune.method import schedules
+from rst_tune.records import Phase, PhaseEntered, Status, TrialEnded
+from tests.analysis.synthetic import write_search
 
 
 def test_everything_written_is_read_back(tmp_path):
@@ -18,37 +19,37 @@ def test_everything_written_is_read_back(tmp_path):
     assert search.done
     assert search.reference == (4.6, 1.1)
     assert {t.role for t in search.trials} == {"search", "confirm"}
-    done = next(t for t in search.trials if t.status == "complete")
-    assert done.started < done.ended
+    done = next(t for t in search.trials if t.status is Status.COMPLETE)
+    assert done.started_at < done.ended_at
     assert done.history["validation_error"][-1] == done.error
-    assert len(done.config["curve"]) == len(done.config["coins"]) == 100
+    assert len(done.preview.curve) == len(done.preview.coins) == 100
 
 
 def test_a_torn_last_line_is_named_and_the_rest_goes_on(tmp_path):
-    path = write_search(tmp_path, trials=5) / records.RECORD_NAME
+    path = write_search(tmp_path, trials=5) / records.LOG_NAME
     whole = len(records.load(tmp_path).trials)
     with path.open("ab") as file:
         file.write(b'{"event": "tri')
     with pytest.warns(UserWarning, match="damaged line"):
         assert len(records.load(tmp_path).trials) == whole
-    writer = records.Record(tmp_path)
-    writer.append("phase", name="search")
+    writer = records.EventLog(tmp_path)
+    writer.append(PhaseEntered(phase=Phase.SEARCH))
     writer.close()
-    assert json.loads(path.read_bytes().splitlines()[-1])["name"] == "search"
+    assert json.loads(path.read_bytes().splitlines()[-1])["phase"] == "search"
     with pytest.warns(UserWarning, match="damaged line"):
         assert records.load(tmp_path).phase == "search"
 
 
 def test_an_event_of_no_trial_is_named(tmp_path):
-    writer = records.Record(tmp_path)
-    writer.append("end", key="nobody", status="complete")
+    writer = records.EventLog(tmp_path)
+    writer.append(TrialEnded(key="nobody", status=Status.COMPLETE))
     writer.close()
-    with pytest.warns(UserWarning, match="no known trial"):
+    with pytest.warns(UserWarning, match="unknown trial"):
         assert records.load(tmp_path).trials == ()
 
 
-def test_a_directory_without_a_record_says_what_to_give(tmp_path):
-    with pytest.raises(InputError, match=r"record\.jsonl"):
+def test_a_directory_without_a_log_says_what_to_give(tmp_path):
+    with pytest.raises(InputError, match=r"events\.jsonl"):
         records.load(tmp_path / "nowhere")
 
 
@@ -60,5 +61,5 @@ def test_a_result_that_is_not_finite_is_not_finished(tmp_path):
 
 def test_the_synthetic_schedules_are_schedules_of_the_package(tmp_path):
     for trial in records.load(write_search(tmp_path, trials=40)).trials:
-        mean = schedules.from_dict(trial.config["schedule"]).extra_propagation(1000)
+        mean = schedules.from_dict(trial.config.schedule).extra_propagation(1000)
         assert mean == pytest.approx(trial.extra_propagation, abs=1e-6)

@@ -1,35 +1,28 @@
-"""The delivered answer: right where there is one, honest where there is none."""
+"""The delivered answer, and what is said where there is none."""
 
 import json
 from dataclasses import replace
 
 import pytest
-from synthetic import make_config, write_search
-from test_noise import search_of, trial
 
-from rst_tune.analysis import fronts, records
-
-
-def runs(cost, errors, gamma=1.0, **extra):
-    config = make_config("constant", cost, gamma)
-    identity = records.config_id(config["coordinates"])
-    made = [trial(cost, s, e, **extra) for s, e in enumerate(errors)]
-    return [replace(t, config=config, config_id=identity, key=f"{identity}-{t.seed}") for t in made]
-
+from rst_tune.analysis.analysis import analyze
+from rst_tune.records import load
+from tests.analysis.builders import runs, search_of, trial
+from tests.analysis.synthetic import write_search
 
 # The means and standard errors of the paper's ResNet18 on CIFAR-10, spread over three seeds.
 PAPER = [*runs(0.0, [4.38, 4.48, 4.58], 0.0), *runs(0.5, [3.55, 3.65, 3.75]), *runs(1.0, [3.74, 3.81, 3.88])]
 
 
 def test_the_answer_is_one_sentence(tmp_path):
-    front = fronts.delivered(search_of(PAPER, tmp_path, "done"))
-    assert front.answer == (
+    found = analyze(search_of(PAPER, tmp_path, "done"))
+    assert found.answer == (
         "train with G-RST, constant p = 0.5, gamma 2: error 3.65 ± 0.06 % at 50 % extra compute; "
         "SAM gives 3.81 ± 0.04 % at 100 %"
     )
-    assert [p.extra_propagation for p in front.points] == [0.0, 0.5]
-    assert front.base.error_mean == pytest.approx(4.48)
-    assert front.sam.error_mean == pytest.approx(3.81)
+    assert [p.extra_propagation for p in found.points] == [0.0, 0.5]
+    assert found.base.error_mean == pytest.approx(4.48)
+    assert found.sam.error_mean == pytest.approx(3.81)
 
 
 def test_the_recommended_one_is_the_cheapest_within_a_standard_error(tmp_path):
@@ -43,44 +36,46 @@ def test_the_recommended_one_is_the_cheapest_within_a_standard_error(tmp_path):
         ],
         tmp_path,
     )
-    assert fronts.delivered(search).recommended.extra_propagation == 0.3
+    assert analyze(search).recommended.extra_propagation == 0.3
 
 
 def test_a_point_of_which_nearly_nothing_is_known_is_not_recommended(tmp_path):
     """Two seeds that lie far apart are within any standard error of anything."""
     wild = runs(0.1, [3.5, 16.0])
     good = [*runs(0.0, [13.0, 13.4, 13.2], 0.0), *runs(0.5, [4.0, 4.1, 4.2]), *runs(0.9, [3.9, 4.0, 4.1])]
-    assert fronts.delivered(search_of([*wild, *good], tmp_path)).recommended.extra_propagation == 0.5
+    assert analyze(search_of([*wild, *good], tmp_path)).recommended.extra_propagation == 0.5
 
 
 def test_without_replicates_the_knee_is_recommended_and_the_front_called_lucky(tmp_path):
     search = search_of([*runs(0.0, [5.0], 0.0), *runs(0.3, [3.1]), *runs(1.0, [3.0])], tmp_path)
-    front = fronts.delivered(search)
-    assert front.recommended.extra_propagation == 0.3
-    assert "3.10 % (one seed)" in front.answer
-    assert any("one seed a configuration" in note for note in front.caveats)
-    assert front.confirmed == front.indistinguishable == ()
+    found = analyze(search)
+    assert found.recommended.extra_propagation == 0.3
+    assert "3.10 % (one seed)" in found.answer
+    assert any("one seed per configuration" in note for note in found.caveats)
+    assert found.confirmed == ()
 
 
-def test_confirmed_and_indistinguishable(tmp_path):
+def test_confirmed_and_uncertain(tmp_path):
     near = [*runs(0.0, [4.4, 4.5, 4.6], 0.0), *runs(0.5, [3.4, 3.5, 3.6]), *runs(0.52, [3.39, 3.5, 3.62])]
-    front = fronts.delivered(search_of(near, tmp_path, "done"))
-    assert [p.extra_propagation for p in front.confirmed] == [0.0, 0.5]
-    assert [p.extra_propagation for p in front.indistinguishable] == [0.52]
-
-
-def test_optimistic_and_pessimistic_fronts(tmp_path):
-    wide, narrow = runs(0.5, [3.0, 4.0]), runs(0.6, [3.39, 3.41])
-    front = fronts.delivered(search_of([*wide, *narrow], tmp_path, "done"))
-    assert [p.extra_propagation for p in front.optimistic] == [0.5]
-    assert [p.extra_propagation for p in front.pessimistic] == [0.5, 0.6]
+    found = analyze(search_of(near, tmp_path, "done"))
+    assert [p.extra_propagation for p in found.confirmed] == [0.0, 0.5]
+    assert [p.extra_propagation for p in found.summaries if p.verdict == "uncertain"] == [0.52]
 
 
 def test_rows_are_json_with_the_promised_names(tmp_path):
-    front = fronts.delivered(records.load(write_search(tmp_path, trials=20)))
+    found = analyze(load(write_search(tmp_path, trials=20)))
     promised = {"family", "schedule", "rule", "gamma_gnr", "gamma_rst", "extra_propagation", "error_mean", "error_sem"}
-    promised |= {"seeds", "p_nondominated", "test_error_mean", "test_error_sem", "run_id"}
-    rows = json.loads(json.dumps(front.rows(), allow_nan=False))
+    promised |= {
+        "seeds",
+        "p_nondominated",
+        "test_error_mean",
+        "test_error_sem",
+        "trial_key",
+        "horizon",
+        "compute",
+        "error_posterior",
+    }
+    rows = json.loads(json.dumps(found.rows(), allow_nan=False))
     assert rows
     assert all(promised <= set(row) for row in rows)
     costs = [row["extra_propagation"] for row in rows]
@@ -89,8 +84,8 @@ def test_rows_are_json_with_the_promised_names(tmp_path):
 
 def test_names_from_files_are_text_in_a_notebook(tmp_path):
     (run,) = runs(0.5, [3.0])
-    evil = replace(run, config={**run.config, "family": "<script>alert(1)</script>", "rule": "<img>"})
-    page = fronts.delivered(search_of([evil], tmp_path))._repr_html_()
+    evil = replace(run, config=replace(run.config, family="<script>alert(1)</script>", rule="<img>"))
+    page = analyze(search_of([evil], tmp_path))._repr_html_()
     assert "<script>" not in page
     assert "<img>" not in page
     assert "&lt;script&gt;" in page
@@ -110,14 +105,15 @@ NAN = float("nan")
         ([*runs(0.5, [3.0], 1.0), *runs(0.5, [3.1], 0.9)], "done", "all configurations cost the same"),
         ([*runs(0.5, [3.0, 3.0]), *runs(0.6, [3.0, 3.0])], "done", "the same error"),
         ([*runs(0.5, [3.0, 3.1]), trial(0.2, 0, None, status="failed")], "confirm", "not done (phase confirm"),
-        ([replace(trial(0.5, 0, 3.0), config={"family": "constant"})], "done", "no finite cost"),
-        ([replace(trial(0.5, 0, 3.0), config={"extra_propagation": NAN})], "done", "no finite cost"),
+        ([trial(0.5, 0, None, status="out of memory")], "done", "1 of 1 trials ran out of memory"),
+        ([trial(0.5, 0, None, status="lost")], "done", "1 of 1 trials were lost"),
+        ([trial(NAN, 0, 3.0)], "done", "no finite cost"),
     ],
 )
 def test_what_is_missing_is_said(tmp_path, trials, phase, said):
-    front = fronts.delivered(search_of(trials, tmp_path, phase))
-    assert any(said in note for note in front.caveats), front.caveats
-    assert front.answer
-    assert said.split()[0] in front._repr_html_()
-    json.dumps(front.rows(), allow_nan=False)
-    assert (front.hypervolume is None) == (front.reference is None)
+    found = analyze(search_of(trials, tmp_path, phase))
+    assert any(said in note for note in found.caveats), found.caveats
+    assert found.answer
+    assert said.split()[0] in found._repr_html_()
+    json.dumps(found.rows(), allow_nan=False)
+    assert (found.hypervolume is None) == (found.reference is None)
