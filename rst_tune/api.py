@@ -114,10 +114,23 @@ def _log_models(found: "Search", register: str | None, uri: str | None) -> None:
 
 def model_loader(found: "Search") -> Callable[[str], Any]:
     """Return a function from a confirmed trial's key to its trained model."""
+    from rst_tune.training.data import load_dataset
     from rst_tune.training.loop import Run
+    from rst_tune.training.task import Method, Task
     from rst_tune.tuning.job import model_path
 
-    return lambda key: Run.load(model_path(found.directory, key), device="cpu").model
+    task = Task.model_validate(found.header["experiment"]["task"])
+    trials = {trial.key: trial for trial in found.trials}
+    data = load_dataset(task.data)
+
+    def load(key: str) -> Any:
+        trial = trials[key]
+        method = Method.from_config(dict(trial.config))
+        run = Run(task, method, seed=trial.seed, epochs=trial.epochs, device="cpu", data=data)
+        run.restore(model_path(found.directory, key))
+        return run.model
+
+    return load
 
 
 def _write_front(front: "Front", directory: Path) -> list[Path]:

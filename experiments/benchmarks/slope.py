@@ -5,7 +5,7 @@
 For p = 0, 0.1 ... 1 a run takes one step in turn, on random images of CIFAR's shape: whatever else the machine does
 then falls on all of them alike. Of each run the median time of a step with and of one without a second pass is taken,
 and the two are weighed by p: the expected time of its step, over that of p = 0, less 1, is the extra time. A step is
-all of it: data, both passes, ascent, restore, base step; evaluation is no part of it. `--clock cpu` counts the
+all of it: data, both passes, ascent, restore, base step; evaluation is no split of it. `--clock cpu` counts the
 processor's time instead, which is the one to use on a busy machine.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from rst_tune.training.data import Dataset, Part
+from rst_tune.training.data import Dataset, Split
 from rst_tune.training.loop import Run
 from rst_tune.training.task import Method, Task
 
@@ -31,9 +31,11 @@ WARM_UP = 5
 def random_data(count: int = 2048) -> Dataset:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
-    part = Part(images, torch.randint(0, 10, (count,), generator=generator))
+    split = Split(images, torch.randint(0, 10, (count,), generator=generator))
     constants = {"mean": (0.5,) * 3, "std": (0.25,) * 3}
-    return Dataset(train=part, validation=part, test=part, classes=10, shape=(3, 32, 32), noisy_labels=0, **constants)
+    return Dataset(
+        train=split, validation=split, test=split, classes=10, shape=(3, 32, 32), noisy_labels=0, **constants
+    )
 
 
 def make_run(p: float, data: Dataset, arguments: argparse.Namespace) -> Run:

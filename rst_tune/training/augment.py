@@ -1,7 +1,7 @@
-"""Augmentation of whole batches on the device, and the random draws of an epoch behind it.
+"""Augmentation of whole batches on the device, and the random draws of one epoch.
 
-The draws are a pure function of (seed, epoch), made once an epoch on the CPU: any batch of any epoch can be
-rebuilt without the ones before it, and every device and every share of a batch sees the same numbers.
+The draws are a pure function of (seed, epoch), made once per epoch on the CPU: any batch of any epoch can be
+rebuilt without the earlier ones, and the numbers depend neither on the device nor on the number of ranks.
 """
 
 from collections.abc import Collection
@@ -34,7 +34,7 @@ def crop(images: Tensor, offsets: Tensor) -> Tensor:
 
 
 def cutout(images: Tensor, centres: Tensor, size: int) -> Tensor:
-    """Set to 0 (the mean, once normalized) a square of side `size` around each centre; it may reach over the edge."""
+    """Set a square of side `size` around each centre to 0, the mean after normalization; it may cross the edge."""
     height, width = images.shape[2:]
     low = centres - size // 2
     rows, columns = torch.arange(height, device=images.device), torch.arange(width, device=images.device)
@@ -43,25 +43,22 @@ def cutout(images: Tensor, centres: Tensor, size: int) -> Tensor:
     return images.masked_fill((in_rows[:, :, None] & in_columns[:, None, :])[:, None], 0)
 
 
-def mixup(images: Tensor, weights: Tensor) -> Tensor:
-    """Blend each image with its left neighbour in the batch: (batches, size, ...) and one weight a batch.
-
-    The order within a batch is random already, so the neighbour is a random partner.
-    """
+def mixup(images: Tensor, partners: Tensor, weights: Tensor) -> Tensor:
+    """Blend images and partners, both (batches, size, ...), with one weight per batch."""
     own = weights.reshape(-1, *(1,) * (images.ndim - 1))
-    return own * images + (1 - own) * images.roll(1, dims=1)
+    return own * images + (1 - own) * partners
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Everything random in the data of one epoch. Row i belongs to the i-th image of the epoch's order."""
+    """All random choices in the data of one epoch. Row i belongs to the i-th image of the epoch's order."""
 
     order: Tensor
     flips: Tensor | None = None
     offsets: Tensor | None = None
     centres: Tensor | None = None
     weights: Tensor | None = None
-    """Of mixup: one a batch."""
+    """Mixup weights, one per batch."""
 
     def to(self, device: torch.device) -> "Draws":
         """Return the draws on `device`."""
@@ -81,21 +78,24 @@ def draw_epoch(
     seed: int,
     epoch: int,
 ) -> Draws:
-    """Return order and augmentation of one epoch. Each kind has its own stream: adding one leaves the others alone."""
+    """Return order and augmentation of one epoch.
+
+    Each augmentation has its own random stream, so enabling one does not change the draws of the others.
+    """
     used = count - count % batch_size
     _, height, width = shape
 
     def uniform(purpose: str, *size: int) -> Tensor:
         return torch.rand(*size, generator=torch_generator(seed, purpose, epoch))
 
-    def places(purpose: str, rows: int, columns: int) -> Tensor:
+    def positions(purpose: str, rows: int, columns: int) -> Tensor:
         return (uniform(purpose, used, 2) * torch.tensor([rows, columns])).long()
 
     return Draws(
         order=torch.randperm(count, generator=torch_generator(seed, "order", epoch))[:used],
         flips=uniform("flip", used) < 0.5 if "flip" in augment else None,
-        offsets=places("crop", 2 * PADDING + 1, 2 * PADDING + 1) if "crop" in augment else None,
-        centres=places("cutout", height, width) if "cutout" in augment else None,
+        offsets=positions("crop", 2 * PADDING + 1, 2 * PADDING + 1) if "crop" in augment else None,
+        centres=positions("cutout", height, width) if "cutout" in augment else None,
         weights=_beta(mixup_alpha, used // batch_size, seed, epoch) if "mixup" in augment else None,
     )
 

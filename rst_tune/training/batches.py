@@ -1,35 +1,35 @@
-"""Batches for a run: from memory, augmented on the device, or from files through worker processes.
+"""Batches of a run, from memory or from files through DataLoader workers; augmented on the device.
 
-Both give the same order and the same augmentation for the same seed and epoch, from any step on.
+Both sources give the same order and augmentation for the same seed and epoch, from any step on.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from rst_tune.errors import InputError
 from rst_tune.training.augment import Draws, crop, cutout, draw_epoch, flip, mixup
-from rst_tune.training.data import Dataset, Part
-from rst_tune.training.files import ImageFiles, Item
+from rst_tune.training.data import Dataset, Split
+from rst_tune.training.files import ImageFiles
+from rst_tune.training.reader import FileReader, Item
 from rst_tune.training.seeds import torch_generator
 from rst_tune.training.task import Task
 
 __all__ = ["Batch", "Batches", "Layout", "make_batches"]
 
 CHUNK_VALUES = 2**21
-"""Several small batches are prepared at once, up to this many pixel values."""
+"""Small batches are prepared several at a time, up to this many pixel values."""
 RESIDENT_BYTES = 2**31
-"""A set up to this size lives on the device; a larger one is copied there batch by batch."""
+"""A set up to this size is kept on the device; a larger one is copied batch by batch."""
 EVALUATION_IMAGES = 1024
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Normalized images with their labels; under mixup also the labels of the partners and the weight of the own."""
+    """Normalized images and labels; under mixup also the labels of the partners and the weight of the first label."""
 
     images: Tensor
     labels: Tensor
@@ -37,7 +37,7 @@ class Batch:
     weight: Tensor | None = None
 
     def take(self, which: Tensor | None) -> "Batch":
-        """Return these images of the batch; None: all."""
+        """Return the batch restricted to these indices; None: all."""
         if which is None:
             return self
         partners = None if self.partners is None else self.partners[which]
@@ -46,7 +46,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How batches are laid out: where, in which memory format, and which share of each is this process's."""
+    """Device and memory format of the batches, and the rank whose slice of each batch is returned."""
 
     device: torch.device
     channels_last: bool = False
@@ -55,48 +55,50 @@ class Layout:
 
 
 class Batches(Protocol):
-    """What a run needs of its data."""
+    """Access of a run to its data."""
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yield the training batches of an epoch from step `start` on."""
 
     def sample(self, count: int) -> Batch:
-        """Return a fixed sample of training images, not augmented, with the labels they are trained on."""
+        """Return a fixed sample of training images, not augmented, with their (noisy) training labels."""
 
-    def evaluation(self, part: Part) -> Iterator[Batch]:
-        """Yield a whole part in large batches; each process its share."""
+    def evaluation(self, split: Split) -> Iterator[Batch]:
+        """Yield the images of a split that belong to this rank, in large batches."""
 
 
 def make_batches(task: Task, data: Dataset, layout: Layout, seed: int) -> Batches:
-    """Return the batches of `task`, after checking that its sizes and augmentations fit the data."""
+    """Return the batches of `task` after checking that batch size and augmentations fit the data."""
     size = task.recipe.batch_size
     if size > len(data.train):
         raise InputError(
             f"`batch_size` must be at most the number of training images ({len(data.train)}), got {size}: "
-            "the last, incomplete batch of an epoch is left out"
+            "the incomplete last batch of an epoch is dropped; reduce `batch_size`"
         )
     if size % layout.world:
         raise InputError(f"`batch_size` must be a multiple of the {layout.world} processes of the run, got {size}")
     if isinstance(data.train.images, ImageFiles):
         return _FileBatches(task, data, layout, seed)
     if "resized-crop" in task.augment:
-        raise InputError("`resized-crop` works on images read from files; use `crop` for a set in memory")
+        raise InputError("`resized-crop` works on images read from files; use `crop` for data in memory")
     return _MemoryBatches(task, data, layout, seed)
 
 
 class _Common:
-    """Normalization, the draws of an epoch, and what is done to a stack of whole batches."""
+    """Normalization, the draws of an epoch, and augmentation of several batches at once."""
 
     def __init__(self, task: Task, data: Dataset, layout: Layout, seed: int) -> None:
         self.task, self.data, self.layout, self.seed = task, data, layout, seed
         self.batch_size = task.recipe.batch_size
-        self.share = self.batch_size // layout.world
+        self.steps = len(data.train) // self.batch_size
+        self.per_rank = self.batch_size // layout.world
+        self._halo = int("mixup" in task.augment and layout.world > 1)
         scale = 1 / (255 * torch.tensor(data.std, device=layout.device))
         self._scale = scale[:, None, None]
         self._shift = (-255 * torch.tensor(data.mean, device=layout.device) * scale)[:, None, None]
 
     def draws(self, epoch: int) -> Draws:
-        """Return what is random in an epoch."""
+        """Return the random choices of an epoch."""
         alpha = self.task.recipe.mixup_alpha
         return draw_epoch(
             len(self.data.train),
@@ -109,16 +111,16 @@ class _Common:
         )
 
     def normalize(self, images: Tensor) -> Tensor:
-        """Return float images on the device, of mean 0 and deviation 1 a channel."""
+        """Return float images on the device with mean 0 and standard deviation 1 per channel."""
         values = images.to(self.layout.device, torch.float32, non_blocking=True)
         return torch.addcmul(self._shift, values, self._scale)
 
     def plain(self, images: Tensor, labels: Tensor) -> Batch:
-        """Return a batch that is not augmented."""
+        """Return a normalized batch without augmentation."""
         return Batch(self._formatted(self.normalize(images)), labels.to(self.layout.device, non_blocking=True))
 
-    def sample_places(self, count: int) -> Tensor:
-        """Return which training images make the fixed sample: the same for every run on this data."""
+    def sample_indices(self, count: int) -> Tensor:
+        """Return the indices of the fixed sample, the same for every run on this data."""
         total = len(self.data.train)
         return torch.randperm(total, generator=torch_generator("sample"))[: min(count, total)]
 
@@ -126,12 +128,16 @@ class _Common:
         return images.contiguous(memory_format=torch.channels_last) if self.layout.channels_last else images
 
     def rows(self, first: int, last: int, device: torch.device | None = None) -> Tensor:
-        """Return which rows of the epoch's order this process takes of the batches `first` to `last`."""
+        """Return the rows of the epoch's order that belong to this rank, of the batches `first` to `last`.
+
+        Under mixup a rank also takes the last row of the rank before it: the partner of its own first image.
+        """
+        own = torch.arange(-self._halo, self.per_rank, device=device) + self.layout.rank * self.per_rank
         batches = torch.arange(first, last, device=device)[:, None] * self.batch_size
-        return (batches + self.layout.rank * self.share + torch.arange(self.share, device=device)).reshape(-1)
+        return (batches + own % self.batch_size).reshape(-1)
 
     def prepare(self, images: Tensor, labels: Tensor, draws: Draws, rows: Tensor, first: int) -> list[Batch]:
-        """Augment and normalize the images of consecutive batches, all at once."""
+        """Augment and normalize the images of consecutive batches together."""
         if draws.flips is not None:
             images = flip(images, draws.flips[rows])
         if draws.offsets is not None:
@@ -141,17 +147,30 @@ class _Common:
             images = cutout(images, draws.centres[rows], self.task.recipe.cutout_size)
         if draws.weights is None:
             images = self._formatted(images)
-            pieces = zip(torch.split(images, self.share), torch.split(labels, self.share), strict=True)
+            pieces = zip(torch.split(images, self.per_rank), torch.split(labels, self.per_rank), strict=True)
             return [Batch(*each) for each in pieces]
-        weights = draws.weights[first : first + len(rows) // self.share]
-        stacked = labels.reshape(-1, self.share)
-        mixed = mixup(images.reshape(*stacked.shape, *images.shape[1:]), weights).flatten(0, 1)
-        parts = torch.split(self._formatted(mixed), self.share)
-        return [Batch(*each) for each in zip(parts, stacked, stacked.roll(1, dims=1), weights, strict=True)]
+        return self._mixed(images, labels, draws.weights, first)
+
+    def _mixed(self, images: Tensor, labels: Tensor, weights: Tensor, first: int) -> list[Batch]:
+        """Blend each image with the one before it in the global batch, so that ranks do not change the partners.
+
+        The order within a batch is random, so the neighbour is a random partner.
+        """
+        own, partners = self._neighbours(images)
+        own_labels, partner_labels = self._neighbours(labels)
+        weights = weights[first : first + len(own)]
+        mixed = mixup(own, partners, weights).flatten(0, 1)
+        pieces = torch.split(self._formatted(mixed), self.per_rank)
+        return [Batch(*each) for each in zip(pieces, own_labels, partner_labels, weights, strict=True)]
+
+    def _neighbours(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return values as (batches, rank's share, ...), and for each the value before it in the global batch."""
+        stacked = values.reshape(-1, self.per_rank + self._halo, *values.shape[1:])
+        return (stacked[:, 1:], stacked[:, :-1]) if self._halo else (stacked, stacked.roll(1, dims=1))
 
 
 class _MemoryBatches(_Common):
-    """A set of tensors: small ones live on the device."""
+    """Batches from tensors, which are kept on the device if small enough."""
 
     def __init__(self, task: Task, data: Dataset, layout: Layout, seed: int) -> None:
         super().__init__(task, data, layout, seed)
@@ -164,68 +183,64 @@ class _MemoryBatches(_Common):
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         draws = self.draws(epoch).to(self.layout.device)
-        steps = len(self.data.train) // self.batch_size
-        for first in range(start, steps, self._chunk):
-            rows = self.rows(first, min(first + self._chunk, steps), self.layout.device)
-            places = draws.order[rows]
-            images = self._images[places.to(self._images.device)].to(self.layout.device, non_blocking=True)
-            yield from self.prepare(images, self._labels[places], draws, rows, first)
+        for first in range(start, self.steps, self._chunk):
+            rows = self.rows(first, min(first + self._chunk, self.steps), self.layout.device)
+            indices = draws.order[rows]
+            images = self._images[indices.to(self._images.device)].to(self.layout.device, non_blocking=True)
+            yield from self.prepare(images, self._labels[indices], draws, rows, first)
 
     def sample(self, count: int) -> Batch:
-        places = self.sample_places(count)
-        return self.plain(self._images[places.to(self._images.device)], self._labels[places.to(self._labels.device)])
+        indices = self.sample_indices(count)
+        return self.plain(self._images[indices.to(self._images.device)], self._labels[indices.to(self._labels.device)])
 
-    def evaluation(self, part: Part) -> Iterator[Batch]:
-        assert isinstance(part.images, Tensor)
+    def evaluation(self, split: Split) -> Iterator[Batch]:
+        assert isinstance(split.images, Tensor)
         own = slice(self.layout.rank, None, self.layout.world)
-        parts = (torch.split(tensor[own], EVALUATION_IMAGES) for tensor in (part.images, part.labels))
-        for images, labels in zip(*parts, strict=True):
+        pieces = (torch.split(tensor[own], EVALUATION_IMAGES) for tensor in (split.images, split.labels))
+        for images, labels in zip(*pieces, strict=True):
             yield self.plain(images, labels)
 
 
 class _FileBatches(_Common):
-    """A set of files: worker processes read and crop, the device does the rest."""
+    """Batches from files: worker processes read and crop, the device does the rest."""
+
+    def __init__(self, task: Task, data: Dataset, layout: Layout, seed: int) -> None:
+        super().__init__(task, data, layout, seed)
+        self._splits = (data.train, data.validation, data.test)
+        files = [split.images for split in self._splits if isinstance(split.images, ImageFiles)]
+        self._reader = FileReader(files, workers=task.data.workers, pin_memory=layout.device.type == "cuda")
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        files = self.data.train.images
-        assert isinstance(files, ImageFiles)
         draws = self.draws(epoch)
         on_device = draws.to(self.layout.device)
-        steps = range(start, len(self.data.train) // self.batch_size)
-        loader = self._loader(files, [self._items(draws, epoch, step) for step in steps])
-        for step, images in zip(steps, loader, strict=True):
-            rows = self.rows(step, step + 1)
-            labels = self.data.train.labels[draws.order[rows]].to(self.layout.device, non_blocking=True)
-            images = images.to(self.layout.device, non_blocking=True)
-            yield from self.prepare(images, labels, on_device, self.rows(step, step + 1, self.layout.device), step)
+        step = start
+        # An evaluation in the middle of an epoch takes over the workers; reading then starts again at this step.
+        while step < self.steps:
+            for images in self._reader.read(self._items(draws, epoch, each) for each in range(step, self.steps)):
+                rows = self.rows(step, step + 1)
+                labels = self.data.train.labels[draws.order[rows]].to(self.layout.device, non_blocking=True)
+                images = images.to(self.layout.device, non_blocking=True)
+                yield from self.prepare(images, labels, on_device, rows.to(self.layout.device), step)
+                step += 1
 
     def _items(self, draws: Draws, epoch: int, step: int) -> list[Item]:
-        """Return the images of one batch, each with the seed of its own crop if crops are random."""
-        rows = self.rows(step, step + 1).tolist()
-        random = "resized-crop" in self.task.augment
-        return [(int(draws.order[row]), (self.seed, epoch, row) if random else None) for row in rows]
+        """Return the items of one batch, each with the seed of its crop if crops are random."""
+        rows = self.rows(step, step + 1)
+        indices = draws.order[rows].tolist()
+        if "resized-crop" not in self.task.augment:
+            return [(0, index, None) for index in indices]
+        return [(0, index, (self.seed, epoch, row)) for index, row in zip(indices, rows.tolist(), strict=True)]
 
     def sample(self, count: int) -> Batch:
         files = self.data.train.images
         assert isinstance(files, ImageFiles)
-        places = self.sample_places(count)
-        images = torch.stack([files.picture(place) for place in places.tolist()])
-        return self.plain(images, self.data.train.labels[places])
+        indices = self.sample_indices(count)
+        images = torch.stack([files.read(index) for index in indices.tolist()])
+        return self.plain(images, self.data.train.labels[indices])
 
-    def evaluation(self, part: Part) -> Iterator[Batch]:
-        assert isinstance(part.images, ImageFiles)
-        places = torch.split(torch.arange(self.layout.rank, len(part), self.layout.world), self.share)
-        items: list[list[Item]] = [[(place, None) for place in some.tolist()] for some in places]
-        for some, images in zip(places, self._loader(part.images, items), strict=True):
-            yield self.plain(images, part.labels[some])
-
-    def _loader(self, files: ImageFiles, items: list[list[Item]]) -> Iterable[Tensor]:
-        on_gpu = self.layout.device.type == "cuda"
-        # Its own generator: a DataLoader would otherwise draw from the global random state.
-        return DataLoader(
-            files,  # type: ignore[arg-type]
-            batch_sampler=items,
-            num_workers=self.task.data.workers,
-            pin_memory=on_gpu,
-            generator=torch.Generator().manual_seed(0),
-        )
+    def evaluation(self, split: Split) -> Iterator[Batch]:
+        number = next(n for n, each in enumerate(self._splits) if each is split)
+        own = torch.split(torch.arange(self.layout.rank, len(split), self.layout.world), self.per_rank)
+        items = ([(number, index, None) for index in some.tolist()] for some in own)
+        for some, images in zip(own, self._reader.read(items), strict=True):
+            yield self.plain(images, split.labels[some])

@@ -1,9 +1,9 @@
-"""Checkpoints: written whole or not at all, read without running any code from them."""
+"""Checkpoints: written atomically, read without executing code from the file."""
 
 import contextlib
 import os
-import pickle
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ __all__ = ["CheckpointError", "read_checkpoint", "write_checkpoint"]
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that is missing, damaged or of another run. The message names the file."""
+    """A checkpoint is missing, damaged or from another run. The message names the file."""
 
 
 def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write `state` beside `path`, flush it to the disk, and only then put it in its place."""
+    """Write `state` to a temporary file beside `path`, flush it to disk, then rename it to `path`."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -35,20 +35,31 @@ def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> Non
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what `write_checkpoint` wrote; tensors land on the CPU."""
+    """Return the state that `write_checkpoint` wrote, with all tensors on the CPU. No code in the file is executed.
+
+    Any other content is a CheckpointError. The checksums are verified, because torch.load does not, and a compressed
+    archive is refused, so that reading needs no more memory than the size of the file.
+    """
     try:
+        with zipfile.ZipFile(path) as archive:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                raise CheckpointError(f"the checkpoint {path} is compressed, so rst_tune did not write it")
+            if damaged := archive.testzip():
+                raise CheckpointError(f"the checkpoint {path} is damaged: wrong checksum of {damaged}")
         state = torch.load(path, map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
     except FileNotFoundError as error:
         raise CheckpointError(f"no checkpoint at {path}") from error
-    except (RuntimeError, OSError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"the checkpoint {path} is damaged and cannot be read: {error}") from error
+    except Exception as error:  # zip and pickle parsers raise errors of many kinds on damaged bytes
+        raise CheckpointError(f"the checkpoint {path} is damaged and cannot be read: {error!r}") from error
     if not isinstance(state, dict):
         raise CheckpointError(f"the checkpoint {path} does not hold the state of a run")
     return state
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name itself durable."""
+    """Flush the directory entry, so that the rename survives a crash."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Where the time of an epoch goes. On CUDA nothing waits for the device until the epoch is over."""
+"""Seconds per phase of an epoch. On CUDA the device is synchronized only when the clock is read."""
 
 import time
 from collections import defaultdict
@@ -15,28 +15,28 @@ _Event = torch.cuda.Event
 
 
 class Clock:
-    """Adds up seconds per phase: `mark(phase)` books the time since the last mark to `phase`."""
+    """Accumulates seconds per phase: `mark(phase)` adds the time since the last mark to `phase`."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._last = time.perf_counter()
 
     def start(self) -> None:
-        """Begin to count here; what passed before belongs to no phase."""
+        """Start counting now; earlier time belongs to no phase."""
         self._last = time.perf_counter()
 
     def mark(self, phase: str) -> None:
-        """Book the time since the last mark."""
+        """Add the time since the last mark to `phase`."""
         now = time.perf_counter()
         self._seconds[phase] += now - self._last
         self._last = now
 
     def read(self) -> dict[str, float]:
-        """Return the seconds of each phase so far."""
+        """Return the seconds per phase so far."""
         return dict(self._seconds)
 
     def close_epoch(self, images: int) -> dict[str, float]:
-        """Return the timings of an epoch that trained on `images`, and start from zero."""
+        """Return the timings of an epoch over `images` images and reset the clock."""
         phases = self.read()
         self.load({})
         seconds = {f"seconds_{phase}": phases.get(phase, 0.0) for phase in PHASES}
@@ -50,7 +50,7 @@ class Clock:
 
 
 class _CudaClock(Clock):
-    """Records events on the stream and reads them later, so that marking never waits."""
+    """Records events on the stream and reads them later, so that `mark` never synchronizes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,7 @@
-"""A data set as a run uses it: split, noised and measured once, then shared by every run and process."""
+"""A data set as a run uses it: split, label noise added and normalization measured once, then shared by all runs."""
 
+import hashlib
+import json
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -12,21 +14,26 @@ from torch import Tensor
 from rst_tune.errors import InputError
 from rst_tune.training.files import ImageFiles
 from rst_tune.training.seeds import numpy_generator
-from rst_tune.training.sources import Images, Raw, read_source
-from rst_tune.training.split import noisy_labels, stratified_choice
+from rst_tune.training.sources import Images, RawDataset, read_source
+from rst_tune.training.stratify import noisy_labels, stratified_choice
 from rst_tune.training.task import DataSpec
 
-__all__ = ["Dataset", "Part", "load_dataset"]
+__all__ = ["Dataset", "Split", "load_dataset"]
 
 MEASURED_FILES = 1000
-"""Normalization constants of a set of files come from this many of its training images."""
+"""Number of training images from which the normalization of a file set is measured."""
+
+HASHED_FILES = 256
+"""Number of files per split whose content is part of the digest."""
+MAX_CLASSES = 100_000
+"""More classes than any public set has: a larger label is an identifier, and its output layer would not fit."""
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Images (uint8, NCHW, or files) and their labels (int64).
+class Split:
+    """Images (uint8 NCHW, or files) and labels (int64) of the training, validation or test split.
 
-    It is pickled as plain arrays, so a process that unpickles from shared memory copies nothing.
+    It is pickled as numpy arrays, so unpickling from shared memory copies nothing.
     """
 
     images: Tensor | ImageFiles
@@ -37,32 +44,45 @@ class Part:
 
     def __reduce__(self) -> tuple[Any, ...]:
         images = self.images.numpy() if isinstance(self.images, Tensor) else self.images
-        return _part, (images, self.labels.numpy())
+        return _make_split, (images, self.labels.numpy())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset:
-    """Training, validation and test part with what a model must know of them."""
+    """Training, validation and test split, with number of classes, image shape and normalization."""
 
-    train: Part
-    validation: Part
-    test: Part
+    train: Split
+    validation: Split
+    test: Split
     classes: int
     shape: tuple[int, int, int]
     mean: tuple[float, ...]
     std: tuple[float, ...]
     noisy_labels: int
-    """How many training labels were replaced."""
+    """Number of training labels replaced by label noise."""
 
     def describe(self) -> dict[str, Any]:
-        """Return sizes and constants as plain values, for the record."""
+        """Return sizes and constants as JSON values, for the event log."""
         sizes = {"train": len(self.train), "validation": len(self.validation), "test": len(self.test)}
         measured = {"shape": list(self.shape), "mean": list(self.mean), "std": list(self.std)}
         return {"sizes": sizes, "classes": self.classes, "noisy_labels": self.noisy_labels, **measured}
 
+    def digest(self) -> str:
+        """Return a hash of labels and images of all splits, equal for equal data on any machine.
+
+        Images in memory are hashed completely. Of files: the relative names and sizes of all, and the content of
+        `HASHED_FILES` per split. Modification times do not count, so a copied set keeps its digest.
+        """
+        digest = hashlib.blake2b(json.dumps([self.classes, self.shape]).encode(), digest_size=16)
+        for split in (self.train, self.validation, self.test):
+            digest.update(split.labels.numpy())
+            images = split.images
+            digest.update(images.numpy() if isinstance(images, Tensor) else images.fingerprint(HASHED_FILES))
+        return digest.hexdigest()
+
 
 def load_dataset(spec: DataSpec) -> Dataset:
-    """Read, check, split and measure the data. Everything random in it comes from the seeds of `spec`.
+    """Read, check, split and measure the data. All random choices come from the seeds of `spec`.
 
     >>> data = load_dataset(DataSpec(name="digits", validation=397, train_size=1000, label_noise=0.2))
     >>> len(data.train), len(data.validation), len(data.test), data.noisy_labels
@@ -70,15 +90,15 @@ def load_dataset(spec: DataSpec) -> Dataset:
     """
     raw = read_source(spec)
     classes = _checked_classes(raw, spec)
-    train, validation = _split(raw.train_labels, spec)
+    train, validation = _split_indices(raw.train_labels, spec)
     labels = raw.train_labels[train]
     noisy = noisy_labels(labels, spec.label_noise, classes, spec.noise_seed, "label noise")
-    train_part = _part(_take(raw.train, train), noisy)
-    mean, std, shape = _measure(train_part.images)
+    train_split = _make_split(_take(raw.train, train), noisy)
+    mean, std, shape = _measure(train_split.images)
     return Dataset(
-        train=train_part,
-        validation=_part(_take(raw.train, validation), raw.train_labels[validation]),
-        test=_part(raw.test, raw.test_labels),
+        train=train_split,
+        validation=_make_split(_take(raw.train, validation), raw.train_labels[validation]),
+        test=_make_split(raw.test, raw.test_labels),
         classes=classes,
         shape=shape,
         mean=mean,
@@ -87,61 +107,65 @@ def load_dataset(spec: DataSpec) -> Dataset:
     )
 
 
-def _part(images: Images, labels: NDArray[np.int64]) -> Part:
-    return Part(images if isinstance(images, ImageFiles) else _tensor(images), _tensor(labels))
+def _make_split(images: Images, labels: NDArray[np.int64]) -> Split:
+    return Split(images if isinstance(images, ImageFiles) else _tensor(images), _tensor(labels))
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
-    """Return a tensor on the same memory, which may be shared and read-only: no run ever writes to it."""
+    """Return a tensor on the same memory. It may be shared and read-only: no run writes to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(np.ascontiguousarray(array))
 
 
-def _take(images: Images, places: NDArray[np.int64]) -> Images:
-    return images.take(places.tolist()) if isinstance(images, ImageFiles) else images[places]
+def _take(images: Images, indices: NDArray[np.int64]) -> Images:
+    return images.take(indices) if isinstance(images, ImageFiles) else images[indices]
 
 
-def _checked_classes(raw: Raw, spec: DataSpec) -> int:
-    """Return the number of classes, after checking that images and labels fit each other."""
-    for images, labels, part in (
+def _checked_classes(raw: RawDataset, spec: DataSpec) -> int:
+    """Return the number of classes after checking that images and labels match."""
+    for images, labels, split in (
         (raw.train, raw.train_labels, "training"),
         (raw.test, raw.test_labels, "test"),
     ):
         if len(images) != len(labels) or len(labels) == 0:
             raise InputError(
-                f"the {part} part of {spec.name} needs one label an image and at least one of each, "
+                f"the {split} split of {spec.name} needs one label per image and at least one image, "
                 f"got {len(images)} images and {len(labels)} labels"
             )
     classes = int(raw.train_labels.max()) + 1
-    for labels, part in ((raw.train_labels, "training"), (raw.test_labels, "test")):
+    for labels, split in ((raw.train_labels, "training"), (raw.test_labels, "test")):
         if labels.min() < 0 or labels.max() >= classes:
             raise InputError(
-                f"labels must be 0 to {classes - 1} (the largest in the training part), "
-                f"the {part} part of {spec.name} has {labels.min()} to {labels.max()}"
+                f"labels must be 0 to {classes - 1} (the largest in the training split), "
+                f"the {split} split of {spec.name} has {labels.min()} to {labels.max()}"
             )
+    if classes > MAX_CLASSES:
+        raise InputError(
+            f"labels must be 0 to K - 1 with at most {MAX_CLASSES} classes, {spec.name} has {classes - 1}: renumber"
+        )
     if classes < 2:
-        raise InputError(f"a classification needs at least 2 classes, {spec.name} has labels of one")
+        raise InputError(f"classification needs at least 2 classes, {spec.name} has labels of one class")
     _check_same_shape(raw, spec)
     return classes
 
 
-def _check_same_shape(raw: Raw, spec: DataSpec) -> None:
+def _check_same_shape(raw: RawDataset, spec: DataSpec) -> None:
     if isinstance(raw.train, ImageFiles) or isinstance(raw.test, ImageFiles):
         return
     if raw.train.shape[1:] != raw.test.shape[1:]:
         raise InputError(
-            f"training and test images must have one shape, {spec.name} has {raw.train.shape[1:]} "
+            f"training and test images must have the same shape, {spec.name} has {raw.train.shape[1:]} "
             f"and {raw.test.shape[1:]}"
         )
 
 
-def _split(labels: NDArray[np.int64], spec: DataSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places of the training and of the validation images."""
+def _split_indices(labels: NDArray[np.int64], spec: DataSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the indices of the training and of the validation images."""
     total = len(labels)
     held_out = round(spec.validation * total) if spec.validation < 1 else int(spec.validation)
     if not 0 < held_out < total:
-        raise InputError(f"`validation` must leave images on both sides, {spec.validation} of {total} is {held_out}")
+        raise InputError(f"`validation` must leave images in both splits, {spec.validation} of {total} is {held_out}")
     validation = stratified_choice(labels, held_out, spec.split_seed, "validation")
     train = np.setdiff1d(np.arange(total), validation)
     if spec.train_size is not None:
@@ -154,17 +178,17 @@ def _split(labels: NDArray[np.int64], spec: DataSpec) -> tuple[NDArray[np.int64]
 
 
 def _measure(images: Tensor | ImageFiles) -> tuple[tuple[float, ...], tuple[float, ...], tuple[int, int, int]]:
-    """Return mean and standard deviation of each channel, in 0 to 1, and the shape of an image."""
+    """Return mean and standard deviation per channel, for pixels scaled to 0 ... 1, and the shape of an image."""
     if isinstance(images, ImageFiles):
-        places = numpy_generator("measured files").permutation(len(images))[:MEASURED_FILES]
-        images = torch.stack([images.picture(int(place)) for place in places])
+        indices = numpy_generator("measured files").permutation(len(images))[:MEASURED_FILES]
+        images = torch.stack([images.read(int(index)) for index in indices])
     channels, height, width = images.shape[1:]
     mean, std = zip(*(_moments(images[:, channel]) for channel in range(channels)), strict=True)
     return mean, std, (channels, height, width)
 
 
 def _moments(channel: Tensor) -> tuple[float, float]:
-    """Return mean and standard deviation from the counts of the 256 values: exact, and small in memory."""
+    """Return mean and standard deviation from the histogram of the 256 values: exact, in little memory."""
     counts = torch.bincount(channel.reshape(-1), minlength=256).double()
     values, total = torch.arange(256, dtype=torch.double) / 255, counts.sum()
     mean = (counts * values).sum() / total

@@ -1,9 +1,11 @@
-"""One run over several processes: who am I, and the sum over all of them. Alone, nothing changes."""
+"""One run over several processes: rank, world size and reductions. With one process all are no-ops."""
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from rst_tune.training.batch_norm import synchronize_batch_norm
 
 __all__ = ["barrier", "default_device", "gather", "own_share", "rank", "sum_over_processes", "world_size", "wrap"]
 
@@ -13,12 +15,12 @@ def _active() -> bool:
 
 
 def rank() -> int:
-    """Return the number of this process, 0 when it is alone."""
+    """Return the rank of this process, 0 without a process group."""
     return dist.get_rank() if _active() else 0
 
 
 def world_size() -> int:
-    """Return how many processes share the run."""
+    """Return the number of processes of the run."""
     return dist.get_world_size() if _active() else 1
 
 
@@ -31,21 +33,21 @@ def sum_over_processes(values: Tensor) -> Tensor:
 
 
 def gather(value: Tensor) -> Tensor:
-    """Return the values of all processes, in the order of their numbers."""
+    """Return the values of all processes, in rank order."""
     values = torch.zeros(world_size(), dtype=value.dtype, device=value.device)
     values[rank()] = value
     return sum_over_processes(values)
 
 
 def own_share(values: Tensor) -> Tensor:
-    """Return this process's part of gathered values; if their number changed since, the first takes the sum."""
+    """Return this rank's entry of gathered values; after a change of the world size rank 0 gets the sum."""
     if len(values) == world_size():
         return values[rank()].clone()
     return values.sum() if rank() == 0 else torch.zeros_like(values[0])
 
 
 def barrier() -> None:
-    """Wait until every process of the run is here."""
+    """Wait until every process of the run has called this."""
     if world_size() > 1:
         dist.barrier()
 
@@ -58,7 +60,8 @@ def default_device() -> torch.device:
 
 
 def wrap(model: nn.Module, device: torch.device) -> nn.Module:
-    """Return the model as the processes of the run train it together; alone, the model itself."""
+    """Return the model in DistributedDataParallel, its batch norm synchronized; with one process, the model itself."""
     if world_size() == 1:
         return model
+    model = synchronize_batch_norm(model, device)
     return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)

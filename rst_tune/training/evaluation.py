@@ -1,4 +1,4 @@
-"""What a model is worth: loss and error on a part, and how sharp its minimum is."""
+"""Loss and error of a model on a split, and the sharpness of its minimum."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +16,7 @@ __all__ = ["batch_loss", "evaluate", "measure_sharpness"]
 
 
 def batch_loss(outputs: Tensor, batch: Batch, *, label_smoothing: float = 0.0, reduction: str = "mean") -> Tensor:
-    """Return the cross-entropy in full precision; under mixup, of both labels by their weights."""
+    """Return the cross-entropy in fp32; under mixup, the weighted mean over both labels."""
     outputs = outputs.float()
     loss = functional.cross_entropy(outputs, batch.labels, label_smoothing=label_smoothing, reduction=reduction)
     if batch.partners is None or batch.weight is None:
@@ -29,7 +29,7 @@ def batch_loss(outputs: Tensor, batch: Batch, *, label_smoothing: float = 0.0, r
 def evaluate(
     model: nn.Module, batches: Iterable[Batch], count: int, precision: AbstractContextManager[Any]
 ) -> tuple[float, float]:
-    """Return the error in percent and the mean loss over `count` images, shared by all processes of the run."""
+    """Return the error in percent and the mean loss over the `count` images of all ranks."""
     model.eval()
     totals = torch.zeros(2, dtype=torch.float64, device=next(model.parameters()).device)
     for batch in batches:
@@ -42,9 +42,9 @@ def evaluate(
 
 
 def measure_sharpness(model: nn.Module, loss: Callable[[], Tensor], rho: float) -> dict[str, float]:
-    """Return L(w + rho g/|g|) - L(w), |g| and L(w). The weights come back bit for bit.
+    """Return L(w + rho g/|g|) - L(w), |g| and L(w). The weights are restored bit for bit.
 
-    `loss` computes L on a fixed sample in evaluation mode, so that no statistics move.
+    `loss` computes L on a fixed sample in evaluation mode, so that batch-norm statistics do not change.
     """
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     with torch.enable_grad():
@@ -53,9 +53,9 @@ def measure_sharpness(model: nn.Module, loss: Callable[[], Tensor], rho: float) 
     present = [gradient for gradient in gradients if gradient is not None]
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in present]))
     here = here.detach()
-    uphill = _loss_at(weights, gradients, rho / float(norm) if norm > 0 else 0.0, loss)
+    perturbed = _loss_at(weights, gradients, rho / float(norm) if norm > 0 else 0.0, loss)
     return {
-        metrics.SHARPNESS: float(uphill) - float(here),
+        metrics.SHARPNESS: float(perturbed) - float(here),
         metrics.GRADIENT_NORM: float(norm),
         metrics.SAMPLE_LOSS: float(here),
     }
@@ -68,9 +68,9 @@ def _loss_at(
     """Return the loss at weights + length * direction."""
     originals = [weight.clone() for weight in weights]
     try:
-        for weight, towards in zip(weights, direction, strict=True):
-            if towards is not None:
-                weight.add_(towards, alpha=length)
+        for weight, step in zip(weights, direction, strict=True):
+            if step is not None:
+                weight.add_(step, alpha=length)
         return loss()
     finally:
         for weight, original in zip(weights, originals, strict=True):

@@ -1,55 +1,78 @@
-"""Images that stay files: read, cropped and resized one by one, in worker processes."""
+"""Images read from files on demand, cropped and resized one by one in DataLoader workers."""
 
-from collections.abc import Sequence
+import hashlib
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from rst_tune.errors import InputError
 from rst_tune.training.seeds import derive
 
-__all__ = ["ImageFiles", "Item"]
-
-Item = tuple[int, object]
-"""Which image, and the seed of its random crop (None: the centre)."""
+__all__ = ["ImageFiles"]
 
 RESIZE_MARGIN = 256 / 224
-"""For evaluation the short side becomes this much larger than the crop from the centre."""
+"""For evaluation the short side is resized to this multiple of the centre crop."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImageFiles:
-    """A map-style set of (picture, label) whose pictures are read on demand as uint8 tensors of one size.
+    """A map-style set of (PIL image, label) whose images are read on demand as uint8 tensors of one size.
 
-    `picture` depends on the place and the seed alone: not on the worker that reads it, nor on what it read before.
+    `read` depends on the index and the seed alone, not on the worker process or on earlier reads.
     """
 
     source: Any
     size: int
-    places: tuple[int, ...] | None = None
+    indices: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
-        return len(self.source) if self.places is None else len(self.places)
+        return len(self.source) if self.indices is None else len(self.indices)
 
-    def __getitem__(self, item: Item) -> Tensor:
-        place, seed = item
-        return self.picture(place, seed)
+    def take(self, indices: NDArray[np.int64]) -> "ImageFiles":
+        """Return the images at these indices."""
+        return replace(self, indices=indices if self.indices is None else self.indices[indices])
 
-    def take(self, places: Sequence[int]) -> "ImageFiles":
-        """Return the images at these places."""
-        own = self.places
-        return replace(self, places=tuple(places if own is None else (own[place] for place in places)))
-
-    def picture(self, place: int, seed: object = None) -> Tensor:
-        """Return one image, (3, size, size): a random resized crop drawn from `seed`, or the centre."""
+    def read(self, index: int, seed: object = None) -> Tensor:
+        """Return one image, (3, size, size): a random resized crop drawn from `seed`, or the centre crop."""
         from torchvision.transforms import v2
 
-        image = self.source[place if self.places is None else self.places[place]][0].convert("RGB")
-        tensor: Tensor = v2.functional.pil_to_tensor(image)
+        where = index if self.indices is None else int(self.indices[index])
+        try:
+            tensor: Tensor = v2.functional.pil_to_tensor(self.source[where][0].convert("RGB"))
+        except (OSError, ValueError, SyntaxError) as error:  # PIL raises all three for damaged images
+            raise InputError(f"every image must be readable, {self._path(where)} is not: {error}") from error
         if seed is None:
             short_side = round(self.size * RESIZE_MARGIN)
             return v2.CenterCrop(self.size)(v2.Resize(short_side, antialias=True)(tensor))  # type: ignore[no-any-return]
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(derive("resized-crop", seed))
             return v2.RandomResizedCrop(self.size, antialias=True)(tensor)  # type: ignore[no-any-return]
+
+    def fingerprint(self, contents: int) -> bytes:
+        """Return a hash of the relative names and sizes of all files and of the content of `contents` of them."""
+        digest = hashlib.blake2b(str(self.size).encode(), digest_size=16)
+        chosen = range(len(self)) if self.indices is None else self.indices
+        paths, root = [self._path(int(index)) for index in chosen], f"{self.source.root}{os.sep}"
+        try:
+            for path in paths:
+                digest.update(f"{path.removeprefix(root)}\0{os.stat(path).st_size}\0".encode(errors="surrogateescape"))
+            for index in np.linspace(0, len(paths) - 1, min(contents, len(paths))).astype(int):
+                with open(paths[index], "rb") as file:
+                    digest.update(file.read())
+        except OSError as error:
+            raise InputError(f"every image file must be readable: {error}") from error
+        return digest.digest()
+
+    def _path(self, index: int) -> str:
+        """Return the file of one image of the source. torchvision's classes keep them under different names."""
+        for name in ("samples", "_samples", "imgs", "_image_files", "_images"):
+            if (files := getattr(self.source, name, None)) is not None:
+                return str(files[index][0] if isinstance(files[index], tuple) else files[index])
+        raise InputError(
+            f"the files of {type(self.source).__name__} cannot be listed: convert the set to an image folder"
+        )

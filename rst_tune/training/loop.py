@@ -1,7 +1,7 @@
-"""One training run: an object that can be stepped, saved in the middle of an epoch, and continued bit for bit.
+"""One training run that can be stepped, saved in the middle of an epoch, and resumed bit for bit.
 
-A run depends on its task, method, seed and number of epochs alone. It never draws from the global random state
-and leaves it as it was, so a process may train many runs one after the other or in turns.
+A run depends on its task, method, seed and number of epochs alone. It neither uses nor changes the global random
+state, so one process can train several runs in sequence or interleaved.
 """
 
 import json
@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -21,10 +21,10 @@ from rst_tune.training import distributed, metrics
 from rst_tune.training.batches import Batch, Layout, make_batches
 from rst_tune.training.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from rst_tune.training.clock import make_clock
-from rst_tune.training.data import Dataset, Part, load_dataset
+from rst_tune.training.data import Dataset, Split, load_dataset
 from rst_tune.training.evaluation import batch_loss, evaluate, measure_sharpness
 from rst_tune.training.optimization import autocast, learning_rate, make_base_optimizer, make_model
-from rst_tune.training.seeds import derive, lend_random_state, seed_device
+from rst_tune.training.seeds import derive, preserve_rng, seed_device
 from rst_tune.training.task import Method, Task
 
 __all__ = ["Progress", "Run"]
@@ -35,7 +35,7 @@ SHARPNESS_IMAGES = 512
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is; `metrics` are those of the epoch that just ended, else None."""
+    """Position of a run; `metrics` are those of the epoch that just ended, else None."""
 
     step: int
     total_steps: int
@@ -94,7 +94,7 @@ class Run:
         schedule = schedules.from_dict(method.schedule)
         self._warmup_steps = round(recipe.warmup_epochs / recipe.epochs * self.total_steps)
         mean = expected_extra_propagation(schedule, self.total_steps, method.rule, method.rule_options)
-        # Without a radius or without a share in the mix no second pass is taken.
+        # With rho = 0 or gamma_gnr = 0 the optimizer takes no second pass.
         self.extra_propagation = mean if self.rho > 0 and method.gamma_gnr > 0 else 0.0
         self.optimizer = RST(
             make_base_optimizer(recipe, self.model),
@@ -106,24 +106,24 @@ class Run:
             rule=method.rule,
             rule_options=method.rule_options,
             seed=self.seed,
-            clip=recipe.clip,
+            clip=recipe.max_grad_norm,
             eps=recipe.eps,
             timer=self._clock.mark,
         )
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole batches of an epoch; what does not fill a batch is left out, other images every epoch."""
+        """Number of complete batches per epoch; the images left over differ from epoch to epoch."""
         return len(self.data.train) // self.task.recipe.batch_size
 
     @property
     def total_steps(self) -> int:
-        """The horizon T of the schedule and of the learning rate."""
+        """Horizon T of the schedule and of the learning rate."""
         return self.total_epochs * self.steps_per_epoch
 
     @property
     def step_index(self) -> int:
-        """Steps done since the start."""
+        """Number of steps since the start."""
         return self.epoch_index * self.steps_per_epoch + self._step_in_epoch
 
     @property
@@ -133,22 +133,22 @@ class Run:
 
     @property
     def pairs(self) -> float:
-        """Forward-backward passes done since the start, also by a run that diverged."""
+        """Number of forward-backward passes since the start, including those of a diverged epoch."""
         return self.optimizer.pairs
 
     @property
     def last_metrics(self) -> dict[str, float]:
-        """The metrics of the last good epoch; empty if there is none."""
+        """Metrics of the last epoch with a finite loss; empty if there is none."""
         return {name: values[-1] for name, values in self.history.items()}
 
     def steps(self, count: int) -> int:
-        """Train up to `count` steps within the current epoch and return how many were done."""
+        """Train up to `count` steps within the current epoch and return the number done."""
         self._check_running()
         todo = min(count, self.steps_per_epoch - self._step_in_epoch)
         if self._stream is None:
             self._stream = self._batches.epoch(self.epoch_index, self._step_in_epoch)
         self._network.train()
-        with lend_random_state(self.device):
+        with preserve_rng(self.device):
             self._clock.start()
             for _ in range(todo):
                 self._train_on(next(self._stream))
@@ -160,10 +160,10 @@ class Run:
         rate = learning_rate(t, self.total_steps, peak=recipe.lr, warmup_steps=self._warmup_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        # Dropout masks are a function of (seed, t), like the order of the images and the coin.
+        # Seeded per step: dropout masks are then a function of (seed, t), and resuming needs no generator state.
         seed_device(derive(self.seed, "masks", self._rank, t), self.device)
         self._clock.mark("data")
-        # The loss stays on the device: reading it here would wait for the device at every step.
+        # The loss stays on the device: reading it here would synchronize at every step.
         self._loss_sum += self.optimizer.step(
             lambda: self._training_loss(batch),
             per_sample=lambda which: self._training_loss(batch.take(which), reduction="none"),
@@ -179,7 +179,7 @@ class Run:
     def epoch(self) -> dict[str, float]:
         """Train to the end of the current epoch, evaluate, and return its metrics.
 
-        A loss that is not finite ends the run as `diverged`; then the metrics of the last good epoch come back.
+        A loss that is not finite ends the run as `diverged`; the metrics of the last finite epoch are returned.
         """
         self.steps(self.steps_per_epoch)
         train_loss = float(distributed.sum_over_processes(self._loss_sum)) / (self.steps_per_epoch * self._world)
@@ -192,7 +192,7 @@ class Run:
         return self.last_metrics
 
     def _close_epoch(self, train_loss: float, error: float, loss: float) -> None:
-        """Write the epoch into the history and make ready for the next one."""
+        """Append the metrics of the epoch to the history and advance to the next epoch."""
         self.epoch_index, self._step_in_epoch, self._stream = self.epoch_index + 1, 0, None
         measured = {
             metrics.TRAIN_LOSS: train_loss,
@@ -210,60 +210,51 @@ class Run:
             self.status = "complete"
 
     def progress(self, every: int = 10) -> Iterator[Progress]:
-        """Train to the end, yielding every few steps and at the end of every epoch."""
+        """Train to the end, yielding after every `every` steps and after every epoch."""
         while not self.finished:
             while self.steps(every):
                 yield Progress(self.step_index, self.total_steps)
             yield Progress(self.step_index, self.total_steps, self.epoch())
 
-    def _evaluate(self, part: Part) -> tuple[float, float]:
-        return evaluate(self.model, self._batches.evaluation(part), len(part), self._autocast)
+    def _evaluate(self, split: Split) -> tuple[float, float]:
+        return evaluate(self.model, self._batches.evaluation(split), len(split), self._autocast)
 
     def test(self) -> dict[str, float]:
-        """Return error and loss on the test part. Nothing else reads it."""
+        """Return error and loss on the test split. Nothing else reads that split."""
         error, loss = self._evaluate(self.data.test)
         return {metrics.TEST_ERROR: error, metrics.TEST_LOSS: loss}
 
     def sharpness(self) -> dict[str, float]:
-        """Return the loss rise at radius rho and the gradient norm, on a fixed sample of the training images."""
+        """Return the loss increase at radius rho and the gradient norm, on a fixed sample of the training images."""
         self.model.eval()
         sample = self._batches.sample(SHARPNESS_IMAGES)
         return measure_sharpness(self.model, lambda: batch_loss(self.model(sample.images), sample), self.rho)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a checkpoint, whole or not at all. Of several processes the first one writes."""
+        """Write a checkpoint atomically. Only rank 0 writes."""
         state = self._state()
         if self._rank == 0:
             write_checkpoint(state, path)
         distributed.barrier()
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Continue from a checkpoint of the same task, method, seed and number of epochs."""
+        """Continue from a checkpoint of the same task, method, seed and number of epochs.
+
+        The identity in the file is compared and never used to build anything. After a CheckpointError the state of
+        this run is undefined: build a new one.
+        """
         state = read_checkpoint(path)
-        if state.get("identity") != self.identity:
-            raise CheckpointError(f"the checkpoint {path} belongs to another run: {state.get('identity')}")
+        identity = state.get("identity")
+        if not isinstance(identity, str) or identity != self.identity:
+            raise CheckpointError(f"the checkpoint {path} belongs to another run: {str(identity)[:2000]}")
         try:
             self._load_state(state)
-        except (KeyError, RuntimeError, ValueError, TypeError) as error:
-            raise CheckpointError(f"the checkpoint {path} does not fit this run: {error}") from error
-
-    @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], *, device: str | torch.device | None = None, data: Dataset | None = None
-    ) -> Self:
-        """Return the run of a checkpoint, rebuilt from it alone."""
-        try:
-            identity = json.loads(read_checkpoint(path)["identity"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"the checkpoint {path} does not say which run it is of") from error
-        task, method = Task.model_validate(identity["task"]), Method.model_validate(identity["method"])
-        run = cls(task, method, seed=identity["seed"], epochs=identity["epochs"], device=device, data=data)
-        run.restore(path)
-        return run
+        except Exception as error:  # the values come from a file and may have any type
+            raise CheckpointError(f"the checkpoint {path} does not fit this run: {error!r}") from error
 
     @property
     def identity(self) -> str:
-        """Everything the run depends on, as JSON."""
+        """Task, method, seed and number of epochs as JSON: all inputs of the run."""
         parts = {
             "task": self.task.model_dump(mode="json"),
             "method": self.method.model_dump(mode="json"),
@@ -290,6 +281,10 @@ class Run:
         self.optimizer.load_state_dict(state["optimizer"])
         self.status, self.history = state["status"], state["history"]
         self.epoch_index, self._step_in_epoch = state["epoch_index"], state["step_in_epoch"]
+        if self.status not in get_args(Status) or not 0 <= self.step_index <= self.total_steps:
+            raise ValueError(f"status {self.status!r} at step {self.step_index!r} of {self.total_steps}")
+        if any(len(values) != self.epoch_index for values in self.history.values()):
+            raise ValueError(f"the history must hold one value per epoch, of {self.epoch_index} epochs")
         self._loss_sum = distributed.own_share(state["loss_sums"]).to(self.device)
         self._clock.load(state["seconds"])
         self._stream = None

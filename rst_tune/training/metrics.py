@@ -1,6 +1,6 @@
-"""The names of everything a run measures. Errors are in percent, times in seconds.
+"""Names of all metrics of a run. Errors are in percent, times in seconds.
 
-Per epoch: the losses and errors at its end, and the seconds spent in it. `pairs` and
+Per epoch: losses and errors at its end, and the seconds spent in it. `pairs` and
 `realized_extra_propagation` count from the start of the run, so their last value is the run's.
 """
 
@@ -11,11 +11,11 @@ TEST_ERROR = "test_error"
 TEST_LOSS = "test_loss"
 
 EXTRA_PROPAGATION = "extra_propagation"
-"""Expected extra forward-backward pairs a step, over the whole horizon: 0 is the base optimizer, 1 is SAM."""
+"""Expected extra forward-backward pairs per step over the whole horizon: 0 is the base optimizer, 1 is SAM."""
 REALIZED_EXTRA_PROPAGATION = "realized_extra_propagation"
-"""The same as it happened so far."""
+"""Extra pairs per step counted so far."""
 PAIRS = "pairs"
-"""Forward-backward passes on one batch, since the start: a plain step is 1, a SAM step 2."""
+"""Forward-backward passes on one batch since the start: a step of the base optimizer is 1, a SAM step 2."""
 
 SECONDS = "seconds"
 SECONDS_DATA = "seconds_data"
@@ -26,14 +26,14 @@ SECONDS_EVALUATION = "seconds_evaluation"
 IMAGES_PER_SECOND = "images_per_second"
 
 SHARPNESS = "sharpness"
-"""The rise of the loss at radius rho along the ascent direction, on a fixed sample of the training images."""
+"""Increase of the loss at radius rho along the gradient, on a fixed sample of the training images."""
 GRADIENT_NORM = "gradient_norm"
 SAMPLE_LOSS = "sample_loss"
 
 TIMINGS = frozenset(
     (SECONDS, SECONDS_DATA, SECONDS_PASS1, SECONDS_PASS2, SECONDS_STEP, SECONDS_EVALUATION, IMAGES_PER_SECOND)
 )
-"""What the clock says: the only metrics that differ between two runs of the same configuration and seed."""
+"""Measured times: the only metrics that differ between two runs of the same configuration and seed."""
 
 EPOCH_METRICS = (
     TRAIN_LOSS,
@@ -50,4 +50,4 @@ EPOCH_METRICS = (
     SECONDS_EVALUATION,
     IMAGES_PER_SECOND,
 )
-"""Every key of what `Run.epoch` returns."""
+"""Keys of the metrics that `Run.epoch` returns."""

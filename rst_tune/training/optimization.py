@@ -1,4 +1,4 @@
-"""From a recipe to a model on its device, an optimizer, a learning rate and a precision."""
+"""Model on its device, base optimizer, learning rate and precision of a recipe."""
 
 import math
 from contextlib import AbstractContextManager, nullcontext
@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rst_tune.errors import unknown_name
 from rst_tune.training.data import Dataset
 from rst_tune.training.models import build_model
 from rst_tune.training.seeds import derive
@@ -34,12 +35,18 @@ def make_model(task: Task, data: Dataset, device: torch.device, *, seed: int) ->
     if recipe.channels_last:
         model.to(memory_format=torch.channels_last)
     if recipe.compile:
-        model.compile(backend=recipe.compile if isinstance(recipe.compile, str) else "inductor")
+        model.compile(backend=_known_backend(recipe.compile if isinstance(recipe.compile, str) else "inductor"))
     return model
 
 
+def _known_backend(name: str) -> str:
+    if name not in torch.compiler.list_backends(exclude_tags=()):  # type: ignore[arg-type]
+        raise unknown_name("torch.compile backend in `compile`", name, torch.compiler.list_backends())
+    return name
+
+
 def make_base_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer that steps with the gradient RST hands it. Fused: one kernel instead of several a tensor."""
+    """Return the base optimizer, fused: one kernel per step instead of several per tensor."""
     common: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay, "fused": True}
     if recipe.optimizer == "sgd":
         return torch.optim.SGD(model.parameters(), momentum=recipe.momentum, **common)
@@ -49,6 +56,6 @@ def make_base_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimiz
 
 
 def autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
-    """Return the precision of the forward pass; it can be entered again and again."""
+    """Return a reusable context that sets the precision of the forward pass."""
     bf16 = recipe.precision == "bf16" or (recipe.precision == "auto" and device.type == "cuda")
     return torch.autocast(device.type, dtype=torch.bfloat16) if bf16 else nullcontext()

@@ -1,7 +1,7 @@
-"""Recipes are data: the paper's three tables of hyper-parameters, and the one of the embedded task.
+"""Recipes as data: the paper's three tables of hyperparameters, and the recipe of the embedded task.
 
-The paper names neither the momentum of SGD (0.9 here, as in SAM's paper) nor the strength of mixup (0.2 here).
-Its weight decay for Adam is applied decoupled from the gradient: added to it, 0.03 would outweigh the loss.
+The paper gives neither the momentum of SGD (0.9 here, as in the SAM paper) nor the mixup alpha (0.2 here).
+Its weight decay for Adam is applied decoupled from the gradient: added to the gradient, 0.03 would dominate the loss.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ RECIPES.add(
         "rho": 0.2,
         "augment": (),
     },
-    "the embedded task: seconds on one core",
+    "the embedded task, trains in seconds on one core",
 )
 RECIPES.add("cifar-cnn", _CIFAR_CNN, "convolutional nets on CIFAR, 200 epochs of SGD", _PAPER)
 RECIPES.add(

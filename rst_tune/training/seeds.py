@@ -1,4 +1,4 @@
-"""Randomness as a pure function of a seed and a purpose: nothing depends on what was drawn before."""
+"""Seeds and generators as pure functions of a seed and a purpose, independent of earlier draws."""
 
 import hashlib
 from contextlib import AbstractContextManager
@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 import torch
 
-__all__ = ["derive", "lend_random_state", "numpy_generator", "seed_device", "torch_generator"]
+__all__ = ["derive", "numpy_generator", "preserve_rng", "seed_device", "torch_generator"]
 
 
 def derive(*parts: object) -> int:
@@ -20,22 +20,22 @@ def derive(*parts: object) -> int:
 
 
 def torch_generator(*parts: object) -> torch.Generator:
-    """Return a torch generator on the CPU, so that every device sees the same numbers."""
+    """Return a torch generator on the CPU, so that the numbers do not depend on the device."""
     return torch.Generator().manual_seed(derive(*parts))
 
 
 def numpy_generator(*parts: object) -> np.random.Generator:
-    """Return a numpy generator."""
+    """Return a numpy generator seeded from any values."""
     return np.random.default_rng(derive(*parts))
 
 
 def seed_device(seed: int, device: torch.device) -> None:
-    """Seed the generator that dropout on `device` draws from (torch.manual_seed is a hundred times slower)."""
+    """Seed the generator of dropout on `device` (torch.manual_seed is a hundred times slower)."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
 
 
-def lend_random_state(device: torch.device) -> AbstractContextManager[None]:
-    """Return a context after which the global random state is as it was before."""
+def preserve_rng(device: torch.device) -> AbstractContextManager[None]:
+    """Return a context that restores the global random state on exit."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])

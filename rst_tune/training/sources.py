@@ -1,37 +1,36 @@
-"""Where images come from: scikit-learn's digits, torchvision's sets, image folders, .npz files.
+"""Data sources: scikit-learn's digits, torchvision data sets, image folders, .npz files.
 
-A source reads a training and a test part. Small sets are uint8 arrays in NCHW; sets of files stay files.
+A source returns a training and a test split, as uint8 arrays (NCHW) or as files that are read on demand.
 """
 
 import inspect
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rst_tune.errors import InputError, unknown_name
 from rst_tune.registry import Registry
+from rst_tune.training.arrays import as_images, as_labels, read_npz
 from rst_tune.training.files import ImageFiles
-from rst_tune.training.split import stratified_choice
+from rst_tune.training.stratify import stratified_choice
 
 if TYPE_CHECKING:
     from rst_tune.training.task import DataSpec
 
-__all__ = ["SOURCES", "Raw", "read_source"]
+__all__ = ["CLASSIFICATION_SETS", "SOURCES", "RawDataset", "read_source"]
 
 Images = NDArray[np.uint8] | ImageFiles
 Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Raw:
-    """What a source gives: images and labels of the training and of the test part."""
+class RawDataset:
+    """Images and labels of the training and the test split, as a source returns them."""
 
     train: Images
     train_labels: Labels
@@ -39,7 +38,7 @@ class Raw:
     test_labels: Labels
 
 
-SOURCES: Registry[Callable[["DataSpec"], Raw]] = Registry("data set")
+SOURCES: Registry[Callable[["DataSpec"], RawDataset]] = Registry("data set")
 
 CLASSIFICATION_SETS = (
     "kmnist",
@@ -52,20 +51,30 @@ CLASSIFICATION_SETS = (
     "oxfordiiitpet",
     "imagenette",
 )
-"""Further sets of torchvision that fit, named when a name is not known. Upper and lower case are the same."""
+"""Further torchvision data sets that can be loaded, listed for an unknown name. Names are case-insensitive."""
+
+SPLIT_NAMES = {
+    "OxfordIIITPet": ("trainval", "test"),
+    "FGVCAircraft": ("trainval", "test"),
+    "Imagenette": ("train", "val"),
+    "ImageNet": ("train", "val"),
+    "Places365": ("train-standard", "val"),
+}
+"""torchvision classes whose training and test split are not called train and test."""
 
 DIGITS_TEST = 400
-"""scikit-learn has no test part of its digits; this many images are set aside, the same for every split seed."""
+"""scikit-learn's digits have no test split: this many images are set aside, the same for every split seed."""
 
 
-def read_source(spec: "DataSpec") -> Raw:
-    """Return the images and labels that `spec.name` stands for: a registered set or any fitting torchvision class."""
+def read_source(spec: "DataSpec") -> RawDataset:
+    """Return the images and labels of `spec.name`: a registered data set or a torchvision class."""
     reader = SOURCES[spec.name] if spec.name in SOURCES else partial(_torchvision, _torchvision_class(spec.name))
-    return reader(spec)
+    # Absolute, because the paths of image files are kept and the working directory may change before they are read.
+    return reader(spec.resolved(Path.cwd()))
 
 
 @SOURCES.register("digits", "1,797 handwritten digits of 8x8 pixels, inside scikit-learn; needs no download")
-def _digits(_: "DataSpec") -> Raw:
+def _digits(_: "DataSpec") -> RawDataset:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -73,34 +82,25 @@ def _digits(_: "DataSpec") -> Raw:
     labels = bunch.target.astype(np.int64)
     test = np.zeros(len(labels), dtype=bool)
     test[stratified_choice(labels, DIGITS_TEST, "digits", "test")] = True
-    return Raw(train=images[~test], train_labels=labels[~test], test=images[test], test_labels=labels[test])
+    return RawDataset(train=images[~test], train_labels=labels[~test], test=images[test], test_labels=labels[test])
 
 
 @SOURCES.register("npz", "a .npz file (`root`) with x_train, y_train, x_test, y_test; uint8 images")
-def _npz(spec: "DataSpec") -> Raw:
+def _npz(spec: "DataSpec") -> RawDataset:
     path = _existing_root(spec)
-    wanted = ("x_train", "y_train", "x_test", "y_test")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if missing := [key for key in wanted if key not in file]:
-                raise InputError(f"{path} must hold {', '.join(wanted)}; missing: {', '.join(missing)}")
-            arrays = {key: file[key] for key in wanted}
-    except (OSError, EOFError, ValueError, BadZipFile) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is not a readable .npz file of plain arrays: {error}") from error
-    return Raw(
-        train=_as_images(arrays["x_train"], f"x_train of {path}"),
-        train_labels=_as_labels(arrays["y_train"], f"y_train of {path}"),
-        test=_as_images(arrays["x_test"], f"x_test of {path}"),
-        test_labels=_as_labels(arrays["y_test"], f"y_test of {path}"),
+    arrays = read_npz(path)
+    return RawDataset(
+        train=as_images(arrays["x_train"], f"x_train of {path}"),
+        train_labels=as_labels(arrays["y_train"], f"y_train of {path}"),
+        test=as_images(arrays["x_test"], f"x_test of {path}"),
+        test_labels=as_labels(arrays["y_test"], f"y_test of {path}"),
     )
 
 
 @SOURCES.register(
     "folder", "an image folder (`root`) in ImageNet layout: train/<class>/*, val/<class>/* or test/<class>/*"
 )
-def _folder(spec: "DataSpec") -> Raw:
+def _folder(spec: "DataSpec") -> RawDataset:
     from torchvision.datasets import ImageFolder
 
     root = _existing_root(spec)
@@ -109,108 +109,87 @@ def _folder(spec: "DataSpec") -> Raw:
         raise InputError(f"an image folder needs train/ and val/ (or test/) in it, {root} does not have both")
     try:
         train, test = ImageFolder(str(root / "train")), ImageFolder(str(test_root))
-    except FileNotFoundError as error:
-        raise InputError(f"every class of an image folder needs at least one image: {error}") from error
+    except OSError as error:
+        raise InputError(f"every class of an image folder needs at least one readable image: {error}") from error
     if train.classes != test.classes:
         odd = sorted(set(train.classes) ^ set(test.classes))
         raise InputError(f"{root / 'train'} and {test_root} must have the same classes, these are in one only: {odd}")
-    return Raw(
+    return RawDataset(
         train=ImageFiles(train, size=spec.image_size),
-        train_labels=_as_labels(train.targets, "the training folder"),
+        train_labels=as_labels(train.targets, "the training folder"),
         test=ImageFiles(test, size=spec.image_size),
-        test_labels=_as_labels(test.targets, "the test folder"),
+        test_labels=as_labels(test.targets, "the test folder"),
     )
 
 
 def _torchvision_class(name: str) -> str:
-    """Return the exact name of the torchvision set that has a training and a test part, whatever the case typed."""
+    """Return the exact name of the torchvision class with a training and a test split, for any case of `name`."""
     from torchvision import datasets
 
-    names: dict[str, str] = {each.lower(): each for each in datasets.__all__ if _part_argument(getattr(datasets, each))}
+    names = {each.lower(): str(each) for each in datasets.__all__ if _split_arguments(each)}
     if name.lower() not in names:
         raise unknown_name("data set", name, {*map(str.lower, SOURCES.names()), *CLASSIFICATION_SETS})
     return names[name.lower()]
 
 
-def _part_argument(factory: Any) -> dict[str, tuple[Any, Any]]:
-    """Return how a torchvision set is asked for its training and its test part; empty if it has none."""
+def _split_arguments(name: str) -> list[dict[str, Any]]:
+    """Return the arguments that select the training and the test split of a torchvision class; empty if none do."""
+    from torchvision import datasets
+
     try:
-        accepted = inspect.signature(factory).parameters
+        accepted = inspect.signature(getattr(datasets, name)).parameters
     except ValueError:
-        return {}
+        return []
     if "train" in accepted:
-        return {"train": (True, False)}
-    return {"split": ("train", "test")} if "split" in accepted else {}
+        return [{"train": True}, {"train": False}]
+    return [{"split": split} for split in SPLIT_NAMES.get(name, ("train", "test"))] if "split" in accepted else []
 
 
-def _torchvision(name: str, spec: "DataSpec") -> Raw:
+def _torchvision(name: str, spec: "DataSpec") -> RawDataset:
+    root = spec.root or str(Path.home() / ".cache" / "rst_tune" / "data")
+    splits = [_read_or_download(name, root, arguments) for arguments in _split_arguments(name)]
+    (x_train, y_train), (x_test, y_test) = (_images_and_labels(split, name, spec.image_size) for split in splits)
+    return RawDataset(train=x_train, train_labels=y_train, test=x_test, test_labels=y_test)
+
+
+def _read_or_download(name: str, root: str, arguments: dict[str, Any]) -> Any:
+    """Return the data set under `root`; download it only if it is not there."""
     from torchvision import datasets
 
     factory = getattr(datasets, name)
-    root = spec.root or str(Path.home() / ".cache" / "rst_tune" / "data")
-    [(argument, (train, test))] = _part_argument(factory).items()
-    parts = [_read_or_download(factory, name, root, {argument: part}) for part in (train, test)]
-    (x_train, y_train), (x_test, y_test) = (_of_torchvision(part, name, spec.image_size) for part in parts)
-    return Raw(train=x_train, train_labels=y_train, test=x_test, test_labels=y_test)
-
-
-def _read_or_download(factory: Any, name: str, root: str, part: dict[str, Any]) -> Any:
-    """Return the set as it lies under `root`; fetch it only if it is not there."""
     try:
-        return factory(root, **part)
+        return factory(root, **arguments)
     except (TypeError, ValueError) as error:
-        raise InputError(f"torchvision's {name} has no plain training and test part: {error}") from error
+        raise InputError(f"torchvision's {name} has no plain training and test split: {error}") from error
     except (RuntimeError, OSError) as missing:
         if "download" not in inspect.signature(factory).parameters:
             raise InputError(f"{name} is not under {root} and cannot be downloaded: {missing}") from missing
+    except Exception as error:  # the parsers of two dozen file formats raise errors of many kinds on damaged bytes
+        raise InputError(f"{name} under {root} is damaged ({error!r}): remove it, or set `root`") from error
     try:
-        return factory(root, download=True, **part)
-    except (RuntimeError, OSError) as error:
+        return factory(root, download=True, **arguments)
+    except Exception as error:
         raise InputError(
-            f"{name} is not under {root} and could not be downloaded ({error}): set `root` to where it lies"
+            f"{name} is not under {root} and could not be downloaded ({error}): set `root` to its directory"
         ) from error
 
 
-def _of_torchvision(part: Any, name: str, size: int) -> tuple[Images, Labels]:
-    found = (getattr(part, key, None) for key in ("targets", "labels", "_labels"))
+def _images_and_labels(split: Any, name: str, size: int) -> tuple[Images, Labels]:
+    found = (getattr(split, key, None) for key in ("targets", "labels", "_labels"))
     labels = next((each for each in found if each is not None), None)
+    if labels is None and hasattr(split, "_samples"):
+        labels = [sample[1] for sample in split._samples]
     if labels is None:
-        raise InputError(
-            f"torchvision's {name} does not give its labels at once: convert it to an image folder or .npz"
-        )
-    data = getattr(part, "data", None)
-    images = ImageFiles(part, size=size) if data is None else _as_images(np.asarray(data), name)
-    return images, _as_labels(labels, name)
-
-
-def _as_images(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
-    """Return the array as contiguous NCHW; it may come as NHW, NHWC or NCHW."""
-    if array.dtype != np.uint8:
-        raise InputError(f"images must be uint8 (0 to 255), {where} is {array.dtype}")
-    if array.ndim == 3:
-        array = array[:, None]
-    elif array.ndim == 4 and array.shape[3] in (1, 3):
-        array = array.transpose(0, 3, 1, 2)
-    elif array.ndim != 4 or array.shape[1] not in (1, 3):
-        raise InputError(
-            f"images must be (count, height, width), with 1 or 3 channels first or last, {where} is {array.shape}"
-        )
-    return np.ascontiguousarray(array)
-
-
-def _as_labels(labels: Any, where: str) -> Labels:
-    array = np.asarray(labels)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InputError(f"labels must be one whole number an image, {where} has shape {array.shape}, {array.dtype}")
-    return array.astype(np.int64)
+        raise InputError(f"torchvision's {name} does not list its labels: convert it to an image folder or a .npz file")
+    data = getattr(split, "data", None)
+    images = ImageFiles(split, size=size) if data is None else as_images(np.asarray(data), name)
+    return images, as_labels(labels, name)
 
 
 def _existing_root(spec: "DataSpec") -> Path:
     if spec.root is None:
         raise InputError(f"data {spec.name!r} needs `root`: the path to read from")
-    path = Path(os.path.expanduser(spec.root))
+    path = Path(spec.root)
     if not path.exists():
         raise InputError(f"`root` must exist, {path} does not")
     return path
@@ -223,6 +202,4 @@ for _name, _what in (
     ("MNIST", "70,000 handwritten digits of 28x28"),
     ("SVHN", "99,289 house numbers of 32x32, 10 classes"),
 ):
-    SOURCES.add(
-        _name, partial(_torchvision, _name), f"{_what} (torchvision; so is any other of its sets, by class name)"
-    )
+    SOURCES.add(_name, partial(_torchvision, _name), f"{_what} (torchvision)")

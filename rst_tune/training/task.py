@@ -1,5 +1,7 @@
-"""What is trained (Task) and how sharpness-aware it is (Method): frozen, validated, plain data."""
+"""Task (data, model, recipe) and Method (schedule, ascent rule): frozen, validated configuration."""
 
+import os
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -14,50 +16,60 @@ __all__ = ["AUGMENTATIONS", "Augmentation", "DataSpec", "Method", "ModelSpec", "
 Augmentation = Literal["flip", "crop", "resized-crop", "cutout", "mixup"]
 AUGMENTATIONS: dict[str, str] = {
     "flip": "mirror each image left to right with probability 1/2",
-    "crop": "pad each side by 4 black pixels, crop back at a random place",
+    "crop": "pad each side by 4 black pixels, crop back at a random position",
     "resized-crop": "a random area and aspect ratio, resized (image folders only)",
-    "cutout": "blank one random square",
-    "mixup": "blend each image and its label with another of the batch",
+    "cutout": "set one random square to the mean",
+    "mixup": "blend each image and its label with another image of the batch",
 }
 
-Share = Annotated[float, Field(ge=0, lt=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Frozen(BaseModel):
-    """Immutable; an unknown key is an error."""
+    """Base of all configuration: immutable, unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class DataSpec(Frozen):
-    """Where the images come from and how they are split. The defaults leave the data as they are."""
+    """Source of the images and how they are split. The defaults add no label noise and use all images."""
 
     name: str = "digits"
     root: str | None = None
-    """The folder of a torchvision set or image folder, or the .npz file."""
+    """Directory of a torchvision set or image folder, or the .npz file."""
     validation: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.2
-    """Held out of the training set, stratified: a share below 1, or a number of images."""
+    """Held out of the training set, stratified: a fraction below 1, or a number of images."""
     split_seed: Annotated[int, Field(ge=0)] = 0
-    label_noise: Share = 0.0
-    """Share of the training labels replaced by another class. Validation and test labels stay clean."""
+    label_noise: Fraction = 0.0
+    """Fraction of the training labels replaced by another class. Validation and test labels are not changed."""
     noise_seed: Annotated[int, Field(ge=0)] = 0
     train_size: Annotated[int, Field(ge=1)] | None = None
-    """Train on that many images of the training part, stratified; None: all."""
+    """Number of training images, stratified; None: all."""
     augment: tuple[Augmentation, ...] | None = None
-    """None: the recipe's."""
+    """None: the augmentation of the recipe."""
     image_size: Annotated[int, Field(ge=1)] = 224
-    """Side of the images of a set that is read from files."""
+    """Side in pixels of images read from files."""
     workers: Annotated[int, Field(ge=0)] = 2
-    """Processes that read files; sets in memory need none."""
+    """Number of processes that read files; not used for data in memory."""
 
     @field_validator("validation")
     @classmethod
     def _whole_above_one(cls, value: float) -> float:
         if value >= 1 and value != int(value):
-            raise InputError(f"`validation` is a share below 1 or a whole number of images, got {value}")
+            raise InputError(f"`validation` must be a fraction below 1 or a whole number of images, got {value}")
         return value
+
+    def resolved(self, base_dir: Path) -> Self:
+        """Return a copy whose `root` is absolute: `~` is expanded, a relative path starts at `base_dir`.
+
+        >>> DataSpec(name="npz", root="sets/own.npz").resolved(Path("/data")).root
+        '/data/sets/own.npz'
+        """
+        if self.root is None:
+            return self
+        return self.model_copy(update={"root": os.path.abspath(base_dir / Path(os.path.expanduser(self.root)))})
 
 
 class ModelSpec(Frozen):
@@ -73,21 +85,21 @@ class ModelSpec(Frozen):
 
 
 class Recipe(Frozen):
-    """Hyper-parameters of one training. `base` names the recipe that fills what is not given."""
+    """Hyperparameters of one training. `base` names the recipe that supplies the defaults."""
 
     base: str | None = None
     epochs: Annotated[int, Field(ge=1)]
     batch_size: Annotated[int, Field(ge=1)]
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: Positive
-    momentum: Share = 0.9
-    weight_decay: NotNegative = 0.0
+    momentum: Fraction = 0.9
+    weight_decay: NonNegative = 0.0
     decoupled_weight_decay: bool = False
     """Adam only: shrink the weights directly instead of through the gradient (AdamW always does)."""
-    warmup_epochs: NotNegative = 0.0
-    """Linear warm-up before the cosine; it shrinks in proportion when a run gets fewer epochs than the recipe."""
-    label_smoothing: Share = 0.0
-    rho: NotNegative
+    warmup_epochs: NonNegative = 0.0
+    """Linear warm-up before the cosine; scaled in proportion when a run has fewer epochs than the recipe."""
+    label_smoothing: Fraction = 0.0
+    rho: NonNegative
     augment: tuple[Augmentation, ...] = ()
     mixup_alpha: Positive = 0.2
     cutout_size: Annotated[int, Field(ge=1)] = 16
@@ -96,10 +108,10 @@ class Recipe(Frozen):
     channels_last: bool = False
     compile: bool | str = False
     """True, or the name of a torch.compile backend."""
-    clip: Positive | None = None
-    """Largest norm of the gradient that the base optimizer steps with."""
+    max_grad_norm: Positive | None = None
+    """The gradient passed to the base optimizer is clipped to this norm; None: no clipping."""
     eps: Literal["local", "global"] | None = None
-    """With several processes: each its own ascent, or one for all; None: local where the rule allows it."""
+    """With several processes: one ascent per rank, or one for all; None: local where the rule allows it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -115,7 +127,7 @@ class Recipe(Frozen):
         if self.warmup_epochs >= self.epochs:
             raise InputError(
                 f"`warmup_epochs < epochs` must hold, got warmup_epochs={self.warmup_epochs}, epochs={self.epochs}: "
-                "train longer or warm up for less"
+                "increase `epochs` or reduce `warmup_epochs`"
             )
         return self
 
@@ -136,24 +148,24 @@ class Task(Frozen):
 
     @property
     def augment(self) -> tuple[Augmentation, ...]:
-        """The augmentations in force: the data's, or else the recipe's."""
+        """Augmentations of the data, or else of the recipe."""
         return self.recipe.augment if self.data.augment is None else self.data.augment
 
 
 class Method(Frozen):
-    """A schedule, an ascent rule and the strength of the mix.
+    """A schedule, an ascent rule and the mixing coefficient.
 
     >>> Method(schedule={"family": "constant", "p": 0.5}, gamma_gnr=2).rule
     'sam'
     """
 
     schedule: dict[str, Any]
-    gamma_gnr: NotNegative = 1.0
+    gamma_gnr: NonNegative = 1.0
     """In units of rho: SAM is 1."""
     rule: str = "sam"
     rule_options: dict[str, Any] = {}
-    rho: NotNegative | None = None
-    """None: the recipe's."""
+    rho: NonNegative | None = None
+    """None: the rho of the recipe."""
 
     @model_validator(mode="after")
     def _known_schedule_and_rule(self) -> Self:
@@ -163,5 +175,5 @@ class Method(Frozen):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the method of a configuration as the record keeps it, which has more keys than these."""
+        """Return the method of a logged configuration, ignoring its other keys."""
         return cls.model_validate({key: config[key] for key in cls.model_fields if key in config})

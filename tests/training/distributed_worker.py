@@ -17,9 +17,9 @@ def settings(model: str) -> tuple[Task, Method]:
     """Two epochs of ten steps; half of the steps go uphill."""
     task = Task.model_validate(
         {
-            "data": {**Task().data.model_dump(), "augment": ["flip"]},
+            "data": {**Task().data.model_dump(), "augment": ["flip", "mixup"]},
             "model": {"name": model},
-            "recipe": {"base": "digits", "epochs": 2, "batch_size": 100, "eps": "global", "clip": 1.0},
+            "recipe": {"base": "digits", "epochs": 2, "batch_size": 100, "eps": "global", "max_grad_norm": 1.0},
         }
     )
     return task, Method(schedule={"family": "constant", "p": 0.5}, gamma_gnr=2.0)
@@ -47,7 +47,8 @@ def main(rank: int, world: int, folder: Path, model: str) -> None:
     run = Run(task, method, seed=3, device="cpu")
     run.steps(4)
     run.save(folder / "run.pt")
-    continued = Run.load(folder / "run.pt", device="cpu")
+    continued = Run(task, method, seed=3, device="cpu")
+    continued.restore(folder / "run.pt")
     for each in (run, continued):
         while not each.finished:
             each.epoch()

@@ -45,13 +45,13 @@ def test_cutout_blanks_one_square_that_may_reach_over_the_edge(images, size):
         assert torch.equal(after, expected)
 
 
-def test_mixup_blends_each_image_with_its_neighbour_in_its_own_batch(images):
+def test_mixup_blends_each_image_with_its_partner_by_the_weight_of_its_batch(images):
     batches = images.float().reshape(3, 4, 3, 9, 7)
     weights = torch.tensor([0.9, 0.25, 1.0])
-    got = mixup(batches, weights)
+    got = mixup(batches, batches.roll(1, dims=1), weights)
     for batch, weight, mixed in zip(batches, weights, got, strict=True):
-        for place in range(4):
-            assert torch.allclose(mixed[place], weight * batch[place] + (1 - weight) * batch[place - 1])
+        for index in range(4):
+            assert torch.allclose(mixed[index], weight * batch[index] + (1 - weight) * batch[index - 1])
 
 
 def test_draws_are_a_function_of_seed_and_epoch_and_leave_the_global_state_alone():

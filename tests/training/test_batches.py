@@ -1,5 +1,9 @@
 """Batches from memory and from files: the same order, augmentation and shares, from any step on."""
 
+import multiprocessing
+import os
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +11,9 @@ from PIL import Image
 
 from rst_tune.training import batches as batches_module
 from rst_tune.training.augment import crop, cutout, draw_epoch, flip
-from rst_tune.training.batches import Layout, make_batches
-from rst_tune.training.data import load_dataset
-from rst_tune.training.files import RESIZE_MARGIN
+from rst_tune.training.batches import Batch, Layout, make_batches
+from rst_tune.training.data import Dataset, Split, load_dataset
+from rst_tune.training.files import RESIZE_MARGIN, ImageFiles
 from rst_tune.training.task import DataSpec, Task
 
 CPU = torch.device("cpu")
@@ -89,14 +93,17 @@ def test_a_set_that_does_not_fit_on_the_device_gives_the_same_batches(sets, monk
 
 
 @pytest.mark.parametrize("kind", ["folder", "npz"])
-def test_shares_of_two_processes_make_up_the_batch(sets, kind):
+@pytest.mark.parametrize("world", [2, 3, 6])
+def test_slices_of_all_ranks_make_up_the_batch(sets, kind, world):
     spec = sets[kind].model_copy(update={"workers": 0})
-    augment = ("flip", "crop", "cutout")
-    whole = epoch_of(spec, augment=augment)
-    halves = [epoch_of(spec, augment=augment, layout=Layout(device=CPU, rank=rank, world=2)) for rank in (0, 1)]
-    for batch, first, second in zip(whole, *halves, strict=True):
-        assert torch.equal(batch.labels, torch.cat([first.labels, second.labels]))
-        assert torch.allclose(batch.images, torch.cat([first.images, second.images]), atol=1e-6)
+    whole = epoch_of(spec)
+    slices = [epoch_of(spec, layout=Layout(device=CPU, rank=rank, world=world)) for rank in range(world)]
+    for batch, *pieces in zip(whole, *slices, strict=True):
+        joined = Batch(*(torch.cat([getattr(piece, name) for piece in pieces]) for name in ("images", "labels")))
+        assert torch.equal(batch.labels, joined.labels)
+        assert torch.allclose(batch.images, joined.images, atol=1e-6)
+        assert torch.equal(batch.partners, torch.cat([piece.partners for piece in pieces]))
+        assert all(torch.equal(batch.weight, piece.weight) for piece in pieces)
 
 
 def test_a_batch_is_the_drawn_images_augmented_and_normalized(sets):
@@ -106,10 +113,10 @@ def test_a_batch_is_the_drawn_images_augmented_and_normalized(sets):
     mean, std = torch.tensor(data.mean)[:, None, None], torch.tensor(data.std)[:, None, None]
     for number, batch in enumerate(epoch_of(sets["npz"], augment=augment)):
         rows = slice(6 * number, 6 * number + 6)
-        places = drawn.order[rows]
-        images = crop(flip(data.train.images[places], drawn.flips[rows]), drawn.offsets[rows])
+        indices = drawn.order[rows]
+        images = crop(flip(data.train.images[indices], drawn.flips[rows]), drawn.offsets[rows])
         expected = cutout((images / 255 - mean) / std, drawn.centres[rows], 4)
-        assert torch.equal(batch.labels, data.train.labels[places])
+        assert torch.equal(batch.labels, data.train.labels[indices])
         assert torch.allclose(batch.images, expected, atol=1e-5)
 
 
@@ -144,3 +151,76 @@ def test_the_fixed_sample_is_of_all_classes_and_the_same_for_every_seed(sets):
     first, second = (make_batches(task(sets["npz"]), data, Layout(device=CPU), seed=seed).sample(12) for seed in (0, 1))
     assert_equal([first], [second])
     assert set(first.labels.tolist()) == {0, 1}
+
+
+class ProcessSource:
+    """Images whose colour is the number of the process that made them."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return Image.new("RGB", (2, 2), tuple(os.getpid().to_bytes(3, "little"))), 0
+
+
+def process_batches(count, workers):
+    def split(size):
+        return Split(ImageFiles(ProcessSource(size), size=2), torch.zeros(size, dtype=torch.int64))
+
+    data = Dataset(
+        train=split(count),
+        validation=split(12),
+        test=split(12),
+        classes=2,
+        shape=(3, 2, 2),
+        mean=(0.0,) * 3,
+        std=(1 / 255,) * 3,
+        noisy_labels=0,
+    )
+    spec = DataSpec(name="folder", root="unused", workers=workers)
+    return data, make_batches(task(spec, ()), data, Layout(device=CPU), seed=0)
+
+
+def processes_of(batches):
+    colours = {tuple(image[:, 0, 0].round().int().tolist()) for batch in batches for image in batch.images}
+    return {int.from_bytes(bytes(colour), "little") for colour in colours}
+
+
+def test_the_same_workers_read_every_epoch_and_evaluation_and_end_with_the_run():
+    data, made = process_batches(48, workers=2)
+    first = processes_of(made.epoch(0))
+    assert len(first) == 2
+    assert os.getpid() not in first
+    assert processes_of(made.epoch(1)) == processes_of(made.evaluation(data.validation)) == first
+    assert processes_of(made.epoch(2, 5)) <= first
+    del made
+    assert not first & {child.pid for child in multiprocessing.active_children()}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_evaluation_in_the_middle_of_an_epoch_does_not_change_its_batches(sets, workers):
+    spec = sets["folder"].model_copy(update={"workers": workers})
+    data = load_dataset(spec)
+    made = make_batches(task(spec, ("resized-crop", "mixup")), data, Layout(device=CPU), seed=1)
+    whole, seen = list(made.epoch(3)), []
+    for number, batch in enumerate(made.epoch(3)):
+        seen.append(batch)
+        if number in (0, 3):
+            assert sum(len(each.labels) for each in made.evaluation(data.validation)) == len(data.validation)
+    assert_equal(seen, whole)
+
+
+def test_the_start_of_an_epoch_does_not_list_every_image():
+    _, made = process_batches(300_000, workers=0)
+    next(made.epoch(0))
+    tracemalloc.start()
+    try:
+        next(made.epoch(1))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # One tuple per image would take 50 MB.
+    assert peak < 2e6

@@ -1,6 +1,11 @@
 """Sources, splits, constants, and every kind of wrong data."""
 
+import contextlib
+import io
 import pickle
+import shutil
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +16,7 @@ from rst_tune.errors import InputError
 from rst_tune.training import sources
 from rst_tune.training.data import load_dataset
 from rst_tune.training.files import ImageFiles
-from rst_tune.training.task import DataSpec
+from rst_tune.training.task import DataSpec, Task
 
 GENERATOR = np.random.default_rng(0)
 
@@ -89,14 +94,14 @@ def test_npz_takes_the_usual_layouts(npz, layout):
     [
         ({"y_test": None}, "missing: y_test"),
         ({"y_train": np.arange(60) % 4 - 1}, "labels must be 0 to 2"),
-        ({"y_test": np.full(20, 4)}, r"labels must be 0 to 3 .* test part .* has 4 to 4"),
+        ({"y_test": np.full(20, 4)}, r"labels must be 0 to 3 .* test split .* has 4 to 4"),
         ({"y_train": np.arange(59) % 4}, "60 images and 59 labels"),
         ({"y_train": np.zeros(60, dtype=int), "y_test": np.zeros(20, dtype=int)}, "at least 2 classes"),
-        ({"y_train": np.linspace(0, 1, 60)}, "one whole number an image"),
+        ({"y_train": np.linspace(0, 1, 60)}, "one whole number per image"),
         ({"x_train": np.zeros((60, 3, 6, 5))}, "must be uint8"),
         ({"x_train": np.zeros((60, 9), dtype=np.uint8)}, "channels first or last"),
-        ({"x_test": np.zeros((20, 3, 7, 5), dtype=np.uint8)}, "one shape"),
-        ({"y_train": np.array([{}] * 60)}, "not a readable .npz"),
+        ({"x_test": np.zeros((20, 3, 7, 5), dtype=np.uint8)}, "the same shape"),
+        ({"y_train": np.array([{}] * 60)}, "holds Python objects"),
     ],
 )
 def test_a_wrong_npz_is_refused(npz, changes, message):
@@ -107,7 +112,7 @@ def test_a_wrong_npz_is_refused(npz, changes, message):
 @pytest.mark.parametrize("content", [b"", b"no zip at all"])
 def test_a_file_that_is_no_npz_is_refused(tmp_path, content):
     (tmp_path / "set.npz").write_bytes(content)
-    with pytest.raises(InputError, match=r"set\.npz is not a readable"):
+    with pytest.raises(InputError, match=r"set\.npz is not"):
         load_dataset(DataSpec(name="npz", root=str(tmp_path / "set.npz")))
 
 
@@ -119,10 +124,10 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path, content):
         ({"name": "folder", "root": "no/such/folder"}, "`root` must exist"),
         ({"name": "folder", "root": "."}, "needs train/ and val/"),
         ({"name": "CIFAR11"}, "did you mean 'cifar1"),
-        ({"name": "EMNIST", "root": "."}, "EMNIST has no plain training and test part"),
+        ({"name": "EMNIST", "root": "."}, "EMNIST has no plain training and test split"),
         ({"name": "digts"}, "did you mean 'digits'"),
-        ({"name": "digits", "validation": 1397}, "leave images on both sides"),
-        ({"name": "digits", "validation": 0.0001}, "leave images on both sides"),
+        ({"name": "digits", "validation": 1397}, "leave images in both splits"),
+        ({"name": "digits", "validation": 0.0001}, "leave images in both splits"),
         ({"name": "digits", "train_size": 1300}, "at most the 1118 images"),
     ],
 )
@@ -173,10 +178,10 @@ def test_a_folder_stays_files_of_one_size(folder):
 def test_a_random_crop_depends_on_its_seed_alone(folder):
     files = load_dataset(folder).train.images
     state = torch.get_rng_state()
-    first = files.picture(0, (0, 1))
-    files.picture(3, (5, 5))
-    assert torch.equal(first, files.picture(0, (0, 1)))
-    assert not torch.equal(first, files.picture(0, (0, 2)))
+    first = files.read(0, (0, 1))
+    files.read(3, (5, 5))
+    assert torch.equal(first, files.read(0, (0, 1)))
+    assert not torch.equal(first, files.read(0, (0, 2)))
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -201,3 +206,189 @@ def test_a_data_set_pickles_without_copying_its_images(digits):
 def test_every_listed_source_says_what_it_is():
     assert {"digits", "npz", "folder", "CIFAR10", "CIFAR100", "FashionMNIST", "SVHN"} <= set(sources.SOURCES.names())
     assert all(entry.description for entry in sources.SOURCES)
+
+
+def test_a_relative_root_works_from_any_working_directory(npz, folder, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+    relative = folder.model_copy(update={"root": tmp_path.name})
+    monkeypatch.chdir(tmp_path.parent)
+    data = load_dataset(relative)
+    resolved = relative.resolved(Path("..") / tmp_path.parent.name)
+    monkeypatch.chdir(elsewhere)
+    assert torch.equal(data.train.images.read(0), load_dataset(resolved).train.images.read(0))
+    spec = npz()
+    assert spec.resolved(elsewhere) == spec
+    assert load_dataset(DataSpec(name="npz", root="../set.npz").resolved(elsewhere)).classes == 4
+
+
+def test_the_users_home_is_expanded(npz, tmp_path, monkeypatch):
+    spec = npz()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    home = DataSpec(name="npz", root="~/set.npz")
+    assert home.resolved(Path("/other")) == spec
+    assert load_dataset(home).classes == 4
+    assert DataSpec().resolved(Path("/other")) == DataSpec()
+
+
+def npz_bytes(**changes):
+    file = io.BytesIO()
+    np.savez(file, **{**arrays(), **changes})
+    return file.getvalue()
+
+
+def with_member(name, content):
+    """Return a .npz file whose member `name` has this content."""
+    source, target = io.BytesIO(npz_bytes()), io.BytesIO()
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
+        for each in old.namelist():
+            new.writestr(each, content if each == name else old.read(each))
+    return target.getvalue()
+
+
+def npy_header(shape, descr="|u1", version=1):
+    text = str({"descr": descr, "fortran_order": False, "shape": shape}).encode() + b"\n"
+    size = len(text).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + size + text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (npz_bytes()[:-200], "must be a .npz file"),
+        (npz_bytes()[:2000] + b"\0" * 500 + npz_bytes()[2500:], "not a readable .npz"),
+        (with_member("x_train.npy", npy_header((10**13, 28, 28)) + b"\0" * 100), "declares .* bytes and holds"),
+        (with_member("x_train.npy", npy_header((2**62, 2**62))), "declares .* bytes and holds"),
+        (with_member("y_train.npy", b"\x93NUMPY\2\0\xff\xff\xff\x7f{"), "not a readable .npz"),
+        (with_member("y_train.npy", b"\x93NUMPY\7\0" + b"\0" * 99), "version 1 or 2"),
+        (with_member("y_train.npy", b""), "not a readable .npz"),
+        (with_member("y_train.npy", npy_header((3,), "|O") + pickle.dumps([1, 2, 3])), "holds Python objects"),
+        (npz_bytes(x_train=np.zeros((60, 3, 0, 5), dtype=np.uint8)), "at least one pixel"),
+        (npz_bytes(y_train=np.array([0, 10**12] * 30)), "at most 100000 classes"),
+        (npz_bytes(y_train=np.array(3)), "one whole number per image"),
+    ],
+)
+def test_a_damaged_npz_is_refused(tmp_path, content, message):
+    (tmp_path / "set.npz").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        load_dataset(DataSpec(name="npz", root=str(tmp_path / "set.npz")))
+
+
+def test_damaged_bytes_anywhere_in_an_npz_are_an_input_error_or_other_data(tmp_path):
+    whole, generator = npz_bytes(), np.random.default_rng(1)
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for position in generator.integers(0, len(whole), generator.integers(1, 6)):
+            damaged[position] = generator.integers(256)
+        (tmp_path / "set.npz").write_bytes(damaged[: generator.integers(1, len(whole))] if _ % 3 == 0 else damaged)
+        with contextlib.suppress(InputError):
+            load_dataset(DataSpec(name="npz", root=str(tmp_path / "set.npz")))
+
+
+def test_a_root_that_is_not_an_npz_file_is_refused(tmp_path):
+    np.save(tmp_path / "set.npy", np.zeros(3))
+    for root, message in ((tmp_path / "set.npy", r"set\.npy is not"), (tmp_path, "is a directory")):
+        with pytest.raises(InputError, match=message):
+            load_dataset(DataSpec(name="npz", root=str(root)))
+
+
+def write_image(path, shade):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (20, 24), (shade, 0, 0)).save(path)
+
+
+def make_oxfordiiitpet(root):
+    base = root / "oxford-iiit-pet"
+    (base / "annotations").mkdir(parents=True)
+    for split, count in (("trainval", 8), ("test", 4)):
+        rows = [f"{'Abyssinian' if n % 2 else 'beagle'}_{split}{n} {n % 2 + 1} {n % 2 + 1} 1" for n in range(count)]
+        (base / "annotations" / f"{split}.txt").write_text("\n".join(rows))
+        for row in rows:
+            write_image(base / "images" / f"{row.split()[0]}.jpg", 90)
+
+
+def make_imagenette(root):
+    for split, count in (("train", 4), ("val", 2)):
+        for wnid in ("n01440764", "n02102040"):
+            for number in range(count):
+                write_image(root / "imagenette2" / split / wnid / f"{number}.jpeg", 90)
+
+
+def make_gtsrb(root):
+    base = root / "gtsrb"
+    for label in range(2):
+        for number in range(4):
+            write_image(base / "GTSRB" / "Training" / f"0000{label}" / f"{number}.ppm", 90)
+    rows = [f"{number}.ppm;{number % 2}" for number in range(4)]
+    for row in rows:
+        write_image(base / "GTSRB" / "Final_Test" / "Images" / row.split(";")[0], 90)
+    (base / "GT-final_test.csv").write_text("Filename;ClassId\n" + "\n".join(rows))
+
+
+@pytest.mark.parametrize("make", [make_oxfordiiitpet, make_imagenette, make_gtsrb])
+def test_listed_file_sets_of_torchvision_load(tmp_path, make):
+    make(tmp_path)
+    name = make.__name__.removeprefix("make_")
+    assert name in sources.CLASSIFICATION_SETS
+    data = load_dataset(DataSpec(name=name, root=str(tmp_path), validation=2, image_size=16))
+    assert (len(data.train), len(data.validation), len(data.test), data.classes) == (6, 2, 4, 2)
+    assert sorted(data.test.labels.tolist()) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("name", sources.CLASSIFICATION_SETS)
+def test_every_listed_set_accepts_the_names_of_its_splits(name, tmp_path, monkeypatch):
+    """Without files and network the constructor gets as far as the download, so it accepted the split."""
+    from torchvision.datasets import utils
+
+    def offline(*_, **__):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(utils, "_urlretrieve", offline)
+    monkeypatch.setattr("urllib.request.urlopen", offline)
+    with pytest.raises(InputError, match="could not be downloaded"):
+        load_dataset(DataSpec(name=name, root=str(tmp_path)))
+
+
+def test_the_digest_is_that_of_the_content(digits, npz, tmp_path):
+    assert digits.digest() == pickle.loads(pickle.dumps(digits)).digest() == load_dataset(Task().data).digest()
+    content = arrays()
+    first = load_dataset(npz(**content)).digest()
+    assert first == load_dataset(npz(**content)).digest()
+    for key in ("x_train", "x_test", "y_train", "y_test"):
+        # The last element: a digest of the first few images would not see it.
+        changed = {**content, key: content[key].copy()}
+        changed[key].flat[-1] = (changed[key].flat[-1] + 1) % 4
+        assert load_dataset(npz(**changed)).digest() != first
+
+
+def test_the_digest_of_files_is_that_of_names_sizes_and_content(folder, tmp_path):
+    first = load_dataset(folder).digest()
+    for path in sorted(tmp_path.rglob("*.png")):
+        path.touch()
+    copied = shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name} copy")
+    assert load_dataset(folder.model_copy(update={"root": str(copied)})).digest() == first
+    picture = tmp_path / "train" / "cat" / "3.png"
+    whole = picture.read_bytes()
+    picture.write_bytes(whole + b"\0")
+    assert load_dataset(folder).digest() != first
+    picture.write_bytes(whole[:-1] + b"\1")
+    assert load_dataset(folder).digest() != first
+    picture.write_bytes(whole)
+    assert load_dataset(folder).digest() == first
+    picture.rename(picture.with_name("33.png"))
+    assert load_dataset(folder).digest() != first
+
+
+@pytest.mark.parametrize("make", [make_oxfordiiitpet, make_imagenette, make_gtsrb])
+def test_file_sets_of_torchvision_have_a_digest(tmp_path, make):
+    make(tmp_path)
+    name = make.__name__.removeprefix("make_")
+    assert load_dataset(DataSpec(name=name, root=str(tmp_path), validation=2, image_size=16)).digest()
+
+
+@pytest.mark.parametrize("damage", [lambda whole: whole[: len(whole) // 2], lambda _: b"no image", lambda _: b""])
+def test_an_image_that_cannot_be_read_is_named(folder, tmp_path, damage):
+    path = tmp_path / "train" / "cat" / "0.png"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(InputError, match=r"every image must be readable, .*cat/0\.png"):
+        load_dataset(folder.model_copy(update={"validation": 1}))

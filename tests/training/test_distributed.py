@@ -27,14 +27,20 @@ def train_together(folder, model, world=2):
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
 
 
-@pytest.fixture(scope="module")
-def together(tmp_path_factory):
-    return train_together(tmp_path_factory.mktemp("together"), "mlp-tiny")
+@pytest.fixture(scope="module", params=["mlp-tiny", "cnn-tiny"])
+def model(request):
+    """Without and with batch normalization."""
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def alone():
-    task, method = settings("mlp-tiny")
+def together(tmp_path_factory, model):
+    return train_together(tmp_path_factory.mktemp("together"), model)
+
+
+@pytest.fixture(scope="module")
+def alone(model):
+    task, method = settings(model)
     run = Run(task, method, seed=3, device="cpu")
     while not run.finished:
         run.epoch()

@@ -63,7 +63,8 @@ def test_a_run_over_files_learns_and_continues_bit_for_bit(folder_task, tmp_path
     stopped.epoch()
     stopped.steps(2)
     stopped.save(tmp_path / "run.pt")
-    continued = Run.load(tmp_path / "run.pt", device="cpu", data=data)
+    continued = Run(folder_task, ALWAYS, device="cpu", data=data)
+    continued.restore(tmp_path / "run.pt")
     while not continued.finished:
         continued.epoch()
     pairs = zip(whole.model.parameters(), continued.model.parameters(), strict=True)

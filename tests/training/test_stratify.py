@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rst_tune.errors import InputError
-from rst_tune.training.split import noisy_labels, quotas, stratified_choice
+from rst_tune.training.stratify import noisy_labels, quotas, stratified_choice
 
 labels_strategy = st.lists(st.integers(0, 4), min_size=2, max_size=60).map(lambda each: np.array(each, dtype=np.int64))
 
@@ -24,13 +24,13 @@ def test_quotas_add_up_and_are_within_one_of_the_proportion(counts, share):
 @given(labels=labels_strategy, seed=st.integers(0, 9))
 def test_a_choice_is_stratified_sorted_distinct_and_repeatable(labels, seed):
     count = (len(labels) + 1) // 2
-    places = stratified_choice(labels, count, seed)
-    assert len(set(places)) == count
-    assert np.all(np.diff(places) > 0)
+    indices = stratified_choice(labels, count, seed)
+    assert len(set(indices)) == count
+    assert np.all(np.diff(indices) > 0)
     classes, of_each = np.unique(labels, return_counts=True)
-    chosen = [int((labels[places] == each).sum()) for each in classes]
+    chosen = [int((labels[indices] == each).sum()) for each in classes]
     assert chosen == quotas(of_each, count).tolist()
-    assert np.array_equal(places, stratified_choice(labels, count, seed))
+    assert np.array_equal(indices, stratified_choice(labels, count, seed))
 
 
 def test_another_seed_chooses_others():

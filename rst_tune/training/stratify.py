@@ -1,4 +1,4 @@
-"""Stratified, seeded choices of images, and label noise. Pure functions of labels and seeds."""
+"""Stratified subsets and label noise, as pure functions of labels and seeds."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ Indices = NDArray[np.int64]
 
 
 def quotas(class_counts: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return how many of each class make `count` in proportion; the largest remainders get what is left over.
+    """Return the number of images per class, proportional and `count` in total, by largest remainder.
 
     >>> quotas(np.array([50, 30, 20]), 7).tolist()
     [4, 2, 1]
@@ -25,7 +25,7 @@ def quotas(class_counts: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 
 def stratified_choice(labels: Indices, count: int, *seed: object) -> Indices:
-    """Return the sorted places of `count` images, each class in proportion, drawn from `seed`."""
+    """Return sorted indices of `count` images, drawn from `seed` with proportional classes."""
     if not 0 < count <= len(labels):
         raise InputError(f"between 1 and {len(labels)} images can be taken, got {count}")
     classes, class_counts = np.unique(labels, return_counts=True)
@@ -37,10 +37,10 @@ def stratified_choice(labels: Indices, count: int, *seed: object) -> Indices:
     return np.sort(np.concatenate(chosen))
 
 
-def noisy_labels(labels: Indices, share: float, classes: int, *seed: object) -> Indices:
-    """Return a copy in which a `share` of the labels, to the nearest whole, is another class, any with equal chance."""
+def noisy_labels(labels: Indices, fraction: float, classes: int, *seed: object) -> Indices:
+    """Return a copy in which round(fraction * count) labels are replaced by another class, uniformly."""
     generator = numpy_generator(*seed)
-    places = generator.permutation(len(labels))[: round(share * len(labels))]
+    indices = generator.permutation(len(labels))[: round(fraction * len(labels))]
     noisy = labels.copy()
-    noisy[places] = (labels[places] + generator.integers(1, classes, len(places))) % classes
+    noisy[indices] = (labels[indices] + generator.integers(1, classes, len(indices))) % classes
     return noisy
