@@ -81,7 +81,7 @@ class RungTable:
 
     def finish(self, key: str, error: float, cost: float) -> None:
         """Add the final error of a trial whose rungs were added before."""
-        self.front.add(cost, error)
+        self.front.add(error=error, cost=cost)
         for rung in self.rungs.values():
             if key in rung.row:
                 rung.regression.add(rung.point(key)[0], cost, error)
@@ -170,7 +170,7 @@ class Guarded:
     @staticmethod
     def _chances(table: RungTable, regression: RungRegression, error: float, cost: float) -> tuple[float, float]:
         """Return P(final error below that of every finished trial of at most this cost), with and without the rung."""
-        to_beat = table.front.lowest(cost)
+        to_beat = table.front.lowest_error(cost)
         if to_beat is None:
             return 1.0, 1.0
         return regression.chance_below(to_beat, error, cost), regression.chance_unseen(to_beat)
