@@ -1,40 +1,86 @@
-"""Everything the command line does, one call each from Python. Imports are late: each call loads what it needs."""
+"""Everything the command line does, one call each. Imports are late: each call loads only what it needs."""
 
 import csv
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rst_tune import files
+from rst_tune.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from rst_tune.analysis.analysis import Analysis
     from rst_tune.analysis.compare import Comparison
-    from rst_tune.analysis.fronts import Front
-    from rst_tune.analysis.records import Search
-    from rst_tune.report.progress import Snapshot
+    from rst_tune.records import Search
+    from rst_tune.report.progress import ProgressView
+    from rst_tune.tracking import SyncResult, UiPage
     from rst_tune.training.loop import Progress, Run
-    from rst_tune.tuning.conductor import Conductor
+    from rst_tune.tuning.controller import SearchController
+    from rst_tune.tuning.doctor import Check
+    from rst_tune.tuning.estimate import Estimate
     from rst_tune.tuning.experiment import Experiment
 
-__all__ = ["compare", "export", "find_search", "finish", "search", "status", "train", "write_report"]
+__all__ = [
+    "analyze", "compare", "doctor", "export", "find_search", "finish", "list_entries", "load_experiment", "paper", "plan",
+    "search", "status", "sync", "train", "training_result", "ui", "write_report",
+]  # fmt: skip
 
 REPORT_NAME = "report.html"
+_log = logging.getLogger(__name__)
+
+
+# --- searches -----------------------------------------------------------------------------------------------------
+
+
+def load_experiment(name: str, settings: Iterable[str] = ()) -> "Experiment":
+    """Return a shipped experiment by name, or one by its path, with `a.b=c` settings applied."""
+    from rst_tune.tuning.experiment import load_experiment as load
+
+    return load(name, settings)
+
+
+def output_directory(experiment: "Experiment", output: Path | None = None) -> Path:
+    """Return where a search of the experiment lives: `output`, or its name and identity below `output/`."""
+    from rst_tune.tuning.search import output_directory as directory
+
+    return directory(experiment, output)
+
+
+def text_log(directory: Path) -> Path:
+    """Return the file that the libraries' log messages go to."""
+    from rst_tune.tuning.search import TEXT_LOG_NAME
+
+    return directory / TEXT_LOG_NAME
 
 
 def find_search(directory: Path | str | None = None) -> "Search":
-    """Return the search in a directory, or the latest one."""
-    from rst_tune.analysis.records import load
-    from rst_tune.tuning.run import latest_search
+    """Return the search in a directory, or the latest one below `output/`."""
+    from rst_tune.records import load
+    from rst_tune.tuning.search import latest_search
 
     return load(directory if directory is not None else latest_search())
 
 
 def is_finished(directory: Path) -> bool:
-    """Return whether a search in this directory has come to its end."""
-    from rst_tune.analysis.records import RECORD_NAME, load
+    """Return whether the directory holds a search that has come to its end."""
+    from rst_tune.records import LOG_NAME, load
 
-    return (directory / RECORD_NAME).exists() and load(directory).done
+    return (directory / LOG_NAME).exists() and load(directory).done
+
+
+def analyze(directory: Path | str | None = None) -> "Analysis":
+    """Return the analysis of the search in a directory, or of the latest one."""
+    from rst_tune.analysis.analysis import analyze as analysis_of
+
+    return analysis_of(find_search(directory))
 
 
 def search(
@@ -42,109 +88,121 @@ def search(
     output: Path | None = None,
     *,
     address: str | None = None,
-    fresh: bool = False,
-    show: Callable[["Snapshot"], None] | None = None,
-    due: Callable[[], bool] = lambda: True,
+    overwrite: bool = False,
+    view: "ProgressView | None" = None,
+    say: Callable[[str], None] = lambda _: None,
     register: str | None = None,
-) -> "Search":
-    """Search, confirm, read the test set, write front and report, and hand both to MLflow."""
-    from rst_tune.tuning.run import run_search
+) -> "Analysis":
+    """Search, confirm, read the test set, write front and report, and send everything to MLflow.
 
-    watch = _watcher(show, due) if show is not None else None
-    found = run_search(experiment, output, address=address, fresh=fresh, watch=watch)
-    finish(found, experiment, register=register)
-    return found
+    Returns:
+        The analysis of the finished search. In a notebook it shows the front.
+    """
+    from rst_tune.tuning.search import run_search
+
+    found = run_search(
+        experiment,
+        output,
+        address=address,
+        overwrite=overwrite,
+        on_progress=_progress(view) if view is not None else lambda _: None,
+        say=say,
+        during=partial(_tracking, experiment),
+    )
+    return finish(found, experiment, register=register)
 
 
-def _watcher(show: Callable[["Snapshot"], None], due: Callable[[], bool]) -> Callable[["Conductor"], None]:
+@contextmanager
+def _tracking(experiment: "Experiment", directory: Path) -> Iterator[None]:
+    """Send events to MLflow while the block runs."""
+    from rst_tune.tracking import NullTracker, Tracker
+
+    settings = experiment.tracking
+    tracker = Tracker(directory, settings.uri, settings.experiment) if settings.enabled else NullTracker()
+    tracker.start()
+    try:
+        yield
+    finally:
+        tracker.close()
+
+
+def _progress(view: "ProgressView") -> Callable[["SearchController"], None]:
     from rst_tune.report.progress import snapshot
 
     begun: list[tuple[float, float]] = []
 
-    def watch(conductor: "Conductor") -> None:
-        if not due():
+    def show(controller: "SearchController") -> None:
+        if not view.due():
             return
-        spent, limit = conductor.spent(), conductor.limit()
+        spent, limit = controller.spent, controller.limit
         begun[:] = begun or [(time.monotonic(), spent)]
         done, passed = spent - begun[0][1], time.monotonic() - begun[0][0]
         finite = 0 < limit < float("inf")
         eta = passed * max(limit - spent, 0.0) / done if finite and done > 0 else None
-        show(snapshot(conductor.search(), share=spent / limit if finite else None, eta=eta))
+        view.show(snapshot(controller.search(), share=spent / limit if finite else None, eta=eta))
 
-    return watch
+    return show
 
 
-def finish(found: "Search", experiment: "Experiment | None" = None, *, register: str | None = None) -> "Front":
-    """Write the front and the report of a search beside its record, and hand them to MLflow."""
-    from rst_tune import tracking
-    from rst_tune.analysis import fronts
+def finish(found: "Search", experiment: "Experiment | None" = None, *, register: str | None = None) -> "Analysis":
+    """Analyse a search, write its front and report beside the event log, and send them to MLflow."""
+    from rst_tune.analysis.analysis import analyze as analysis_of
 
-    front = fronts.delivered(found)
-    paths = [*_write_front(front, found.directory), write_report(found)]
+    analysis = analysis_of(found)
+    paths = [*_write_front(analysis), write_report(analysis)]
     if experiment is None or experiment.tracking.enabled:
-        uri = experiment.tracking.uri if experiment is not None else None
-        tracking.log_results(found.directory, paths, _summary(front), uri)
-        if found.done and (front.confirmed or register is not None):
-            _log_models(found, register, uri)
-    return front
+        _send_results(analysis, paths, experiment, register)
+    return analysis
 
 
-def _summary(front: "Front") -> str:
-    """Return the description of the search in MLflow: there the metrics go by measured errors, the front does not."""
-    if not front.points:
-        return front.answer
-    points = f"{len(front.points)} point{'s' if len(front.points) > 1 else ''}"
-    return (
-        f"{front.answer}\n\nThe front has {points} and, by the expected errors, a hypervolume of "
-        f"{front.hypervolume:.4g}. The metrics hypervolume and front_size follow the errors as measured, luck included."
-    )
-
-
-def _log_models(found: "Search", register: str | None, uri: str | None) -> None:
-    """Log the models of the confirmed front. A store that is away costs a warning, unless they are to be registered."""
+def _send_results(
+    analysis: "Analysis", paths: Sequence[Path], experiment: "Experiment | None", register: str | None
+) -> None:
+    """Send files, summary and models. An unreachable store costs a warning, unless models are to be registered."""
     from rst_tune import tracking
 
+    uri = experiment.tracking.uri if experiment is not None else None
+    directory = analysis.search.directory
+    tracking.log_results(directory, paths, analysis.answer, uri)
+    if not analysis.search.done or experiment is None or not (analysis.confirmed or register):
+        return
     try:
-        tracking.log_models(found.directory, model_loader(found), register=register, uri=uri)
-    except RuntimeError as problem:
+        tracking.log_models(directory, _model_loader(analysis, experiment), register=register, uri=uri)
+    except (RuntimeError, InputError) as error:
         if register is not None:
             raise
-        logging.getLogger(__name__).warning("%s", problem)
+        _log.warning("%s", error)
 
 
-def model_loader(found: "Search") -> Callable[[str], Any]:
-    """Return a function from a confirmed trial's key to its trained model."""
+def _model_loader(analysis: "Analysis", experiment: "Experiment") -> Callable[[str], Any]:
+    """Return a function from the key of a replicate to its trained model."""
     from rst_tune.training.data import load_dataset
     from rst_tune.training.loop import Run
-    from rst_tune.training.task import Method, Task
-    from rst_tune.tuning.job import model_path
+    from rst_tune.tuning.backend.runner import model_path, to_method
 
-    task = Task.model_validate(found.header["experiment"]["task"])
-    trials = {trial.key: trial for trial in found.trials}
-    data = load_dataset(task.data)
+    data = load_dataset(experiment.task.data)
+    trials = {trial.key: trial for trial in analysis.search.trials}
 
     def load(key: str) -> Any:
         trial = trials[key]
-        method = Method.from_config(dict(trial.config))
-        run = Run(task, method, seed=trial.seed, epochs=trial.epochs, device="cpu", data=data)
-        run.restore(model_path(found.directory, key))
+        method = to_method(trial.config)
+        run = Run(experiment.task, method, seed=trial.seed, epochs=trial.epochs, device="cpu", data=data)
+        run.restore(model_path(analysis.search.directory, key))
         return run.model
 
     return load
 
 
-def _write_front(front: "Front", directory: Path) -> list[Path]:
-    rows = front.rows()
-    as_json, as_csv = directory / "front.json", directory / "front.csv"
-    as_json.write_text(json.dumps(rows, indent=2) + "\n")
-    with as_csv.open("w", newline="") as file:
+def _write_front(analysis: "Analysis") -> list[Path]:
+    rows, directory = analysis.rows(), analysis.search.directory
+    files.write_text(directory / "front.json", json.dumps(rows, indent=2) + "\n")
+    with (directory / "front.csv").open("w", newline="") as file:
         write_csv(rows, file)
-    return [as_json, as_csv]
+    return [directory / "front.json", directory / "front.csv"]
 
 
-def write_csv(rows: Iterable[dict[str, Any]], file: Any) -> None:
+def write_csv(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
     """Write rows as CSV; what is nested becomes JSON text."""
-    rows = list(rows)
     if not rows:
         return
     writer = csv.DictWriter(file, fieldnames=list(rows[0]))
@@ -153,11 +211,94 @@ def write_csv(rows: Iterable[dict[str, Any]], file: Any) -> None:
         writer.writerow({k: json.dumps(v) if isinstance(v, dict | list) else v for k, v in row.items()})
 
 
-def write_report(found: "Search", path: Path | None = None) -> Path:
+def write_report(analysis: "Analysis", path: Path | None = None) -> Path:
     """Write the offline page of a search and return its path."""
     from rst_tune.report import page
 
-    return page.write(found, path or found.directory / REPORT_NAME)
+    return page.write(analysis, path or analysis.search.directory / REPORT_NAME)
+
+
+def status(directory: Path | None = None) -> dict[str, Any]:
+    """Return how far a search is, as plain data."""
+    from rst_tune.report.status import status_rows
+
+    analysis = analyze(directory)
+    return {**status_rows(analysis, **_budget_progress(analysis.search)), "tracking_uri": tracking_uri(analysis)}
+
+
+def tracking_uri(analysis: "Analysis") -> str:
+    """Return where MLflow has the search, without credentials."""
+    from rst_tune import tracking
+
+    return tracking.public_uri(analysis.search.directory)
+
+
+def _budget_progress(found: "Search") -> dict[str, float | None]:
+    """Return the share of the budget that is spent, and the seconds left at the pace so far."""
+    budget = found.header.experiment.get("budget") or {}
+    spent = {"pairs": found.pairs, "device_hours": found.device_hours}
+    share = next((spent[name] / budget[name] for name in spent if budget.get(name)), None)
+    if found.done or not share or share >= 1 or not found.header.time:
+        return {"share": share, "eta": None}
+    return {"share": share, "eta": (found.updated_at - found.header.time) * (1 - share) / share}
+
+
+def export(directory: Path | None, form: str, output: Path | None = None) -> Path:
+    """Write every trial of a search as csv, parquet or json, and return the file."""
+    from rst_tune.analysis.export import write_export
+
+    found = find_search(directory)
+    return write_export(found, output or found.directory / f"trials.{form}", form)
+
+
+def compare(directories: Iterable[Path], output: Path | None = None) -> "Comparison":
+    """Compare searches; with `output`, draw them on one page. Directories of equal names are told apart by parents."""
+    from rst_tune.analysis.compare import compare as comparison_of
+    from rst_tune.report import comparison_page
+
+    paths = [Path(d).resolve() for d in directories]
+    made = comparison_of([analyze(path) for path in paths], _short_names(paths))
+    if output is not None:
+        comparison_page.write(made, output)
+    return made
+
+
+def _short_names(paths: Sequence[Path]) -> list[str]:
+    """Return the shortest endings of the paths that differ."""
+    for length in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-length:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    raise InputError(f"the searches must be different ones, but {paths[0]} is given twice")
+
+
+# --- before a search ----------------------------------------------------------------------------------------------
+
+
+def plan(experiment: "Experiment", *, address: str | None = None, measure: bool = True) -> "Estimate":
+    """Return what a search costs; nothing is spent but a few timed steps."""
+    from rst_tune.tuning.doctor import slots_of
+    from rst_tune.tuning.estimate import estimate
+
+    return estimate(experiment, slots=slots_of(experiment.resources, address), measure=measure)
+
+
+def doctor(experiment: "Experiment", *, address: str | None = None, output: Path | None = None) -> "list[Check]":
+    """Return the checks of everything a search needs, from the driver and from every node."""
+    from rst_tune import tracking
+    from rst_tune.tuning.doctor import examine
+
+    uri = experiment.tracking.uri
+    return examine(
+        experiment,
+        address,
+        output,
+        check_store=lambda directory: tracking.check_store(directory, uri),
+        check_host=partial(tracking.check_host, uri),
+    )
+
+
+# --- one training -------------------------------------------------------------------------------------------------
 
 
 def train(
@@ -173,26 +314,26 @@ def train(
 ) -> "tuple[Run, Iterator[Progress]]":
     """Return one training run of an experiment's task, and the iterator that trains it.
 
-    `method_file` is a YAML with the fields of `Method`, as the report copies it; it stands instead of the rest.
+    `method_file` is a YAML with the fields of `Method`, as the report copies it; it replaces the other options.
     """
     from rst_tune.method import schedules
     from rst_tune.training.loop import Run
     from rst_tune.training.task import Method
-    from rst_tune.tuning import files
+    from rst_tune.tuning import yaml_files
 
     given: dict[str, Any] = {"gamma_gnr": gamma_gnr, "rule": rule, "rho": rho}
     given["schedule"] = schedules.parse(schedule).to_dict()
     where = "the options"
     if method_file is not None:
         where = str(method_file)
-        given = files.read_yaml(files.existing(method_file))
+        given = yaml_files.read_yaml(yaml_files.existing(method_file))
         seed = int(given.pop("seed", seed))
-    run = Run(experiment.task, files.validate(Method, given, where), seed=seed, device=device)
+    run = Run(experiment.task, yaml_files.validate(Method, given, where), seed=seed, device=device)
     return run, run.progress()
 
 
 def training_result(run: "Run") -> dict[str, Any]:
-    """Return what a finished run came to: error, pairs, sharpness."""
+    """Return the outcome of a training: error, pairs, sharpness."""
     last = run.last_metrics
     return {
         "status": run.status,
@@ -207,48 +348,48 @@ def training_result(run: "Run") -> dict[str, Any]:
     }
 
 
-def status(directory: Path | None = None) -> dict[str, Any]:
-    """Return how a search stands, as plain data."""
-    from dataclasses import asdict
+def save_model(run: "Run", path: Path) -> Path:
+    """Write the weights of a training as a plain state_dict, and return the path."""
+    import torch
 
-    from rst_tune.report.progress import snapshot
-
-    found = find_search(directory)
-    left = time_left(found)
-    return {"directory": str(found.directory), **asdict(snapshot(found, share=budget_share(found), eta=left))}
-
-
-def budget_share(found: "Search") -> float | None:
-    """Return how much of a budget in pairs is spent."""
-    budget = found.header.get("experiment", {}).get("budget", {}).get("pairs")
-    return found.pairs / budget if budget else None
+    path = Path(path).resolve()
+    with files.atomic_file(path) as file:
+        torch.save(run.model.state_dict(), file)
+    return path
 
 
-def time_left(found: "Search") -> float | None:
-    """Return the seconds that a search with a budget in pairs will still take at its pace so far."""
-    share, begun = budget_share(found), found.header.get("time")
-    if found.done or not share or begun is None or share >= 1:
-        return None
-    return float((found.updated - begun) * (1 - share) / share)
+# --- MLflow -------------------------------------------------------------------------------------------------------
 
 
-def export(directory: Path | None, form: str, output: Path | None = None) -> Path:
-    """Write every trial of a search as csv, parquet or json, and return the file."""
-    from rst_tune.analysis.export import write_export
+def sync(directory: Path | None = None, uri: str | None = None) -> "SyncResult":
+    """Send what MLflow does not have yet."""
+    from rst_tune import tracking
 
-    found = find_search(directory)
-    return write_export(found, output or found.directory / f"trials.{form}", form)
+    return tracking.sync(find_search(directory).directory, uri)
 
 
-def compare(directories: Iterable[Path], output: Path | None = None) -> "Comparison":
-    """Compare searches; with `output`, draw them on one page."""
-    from rst_tune.analysis.compare import compare as compared
-    from rst_tune.report import comparison_page
+def ui(directory: Path | None = None, port: int = 0) -> "AbstractContextManager[UiPage]":
+    """Return a context in which MLflow's UI is served for a search."""
+    from rst_tune import tracking
 
-    searches = {Path(d).name: find_search(d) for d in directories}
-    if output is not None:
-        comparison_page.write(searches, output)
-    return compared(list(searches.values()), list(searches))
+    return tracking.serve_ui(find_search(directory).directory, port=port)
+
+
+# --- what there is ------------------------------------------------------------------------------------------------
+
+
+def paper(table: str) -> list[dict[str, Any]]:
+    """Return the rows of a table of the paper."""
+    from rst_tune.analysis import published
+
+    return [asdict(row) for row in published.table(table)]
+
+
+def list_entries(kind: str) -> list[dict[str, str]]:
+    """Return name and description of everything of a kind: schedules, rules, models, data, spaces, experiments …"""
+    if kind not in LISTINGS:
+        raise unknown_name("kind", kind, LISTINGS)
+    return LISTINGS[kind]()
 
 
 def _registry(entries: Iterable[Any]) -> list[dict[str, str]]:
@@ -263,9 +404,22 @@ def _schedules() -> list[dict[str, str]]:
 
 
 def _rules() -> list[dict[str, str]]:
-    from rst_tune.method.ascent import RULES
+    from rst_tune.method.cost import describe_rules
 
-    return _registry(RULES)
+    return [_described(row) for row in describe_rules()]
+
+
+def _policies() -> list[dict[str, str]]:
+    from rst_tune.method.cost import describe_policies
+
+    return [_described(row) for row in describe_policies()]
+
+
+def _described(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return a row as text: the cost in pairs per ascent, options with their defaults."""
+    cost = {"cost": f"{row['cost']:.3g}"} if "cost" in row else {}
+    options = ", ".join(f"{name}={value}" for name, value in row["options"].items())
+    return {**row, **cost, "options": options}
 
 
 def _models() -> list[dict[str, str]]:
@@ -278,21 +432,95 @@ def _data() -> list[dict[str, str]]:
     from rst_tune.training.sources import CLASSIFICATION_SETS, SOURCES
 
     other = ", ".join(CLASSIFICATION_SETS)
-    return [*_registry(SOURCES), {"name": "(others)", "description": f"any fitting set of torchvision: {other} …"}]
+    return [*_registry(SOURCES), {"name": "(others)", "description": f"other sets of torchvision: {other}"}]
+
+
+def _tables() -> list[dict[str, str]]:
+    from rst_tune.analysis import published
+
+    return [{"name": name, "description": text} for name, text in published.TABLES.items()]
 
 
 def _shipped(kind: str) -> list[dict[str, str]]:
-    from rst_tune.tuning import files
+    from rst_tune.tuning import yaml_files
 
-    found = files.shipped(kind).items()
-    return [{"name": n, "description": str(files.read_yaml(p).get("description", ""))} for n, p in found]
+    found = yaml_files.shipped(kind).items()
+    return [{"name": n, "description": str(yaml_files.read_yaml(p).get("description", ""))} for n, p in found]
 
 
 LISTINGS: dict[str, Callable[[], list[dict[str, str]]]] = {
     "schedules": _schedules,
     "rules": _rules,
+    "policies": _policies,
     "models": _models,
     "data": _data,
-    "spaces": lambda: _shipped("search_spaces"),
-    "experiments": lambda: _shipped("experiments"),
+    "spaces": partial(_shipped, "search_spaces"),
+    "experiments": partial(_shipped, "experiments"),
+    "tables": _tables,
 }
+
+
+# --- what a terminal shows ----------------------------------------------------------------------------------------
+
+
+def progress_view(console: Any, *, quiet: bool) -> "ProgressView":
+    """Return what shows the progress of a search."""
+    from rst_tune.report.progress import ProgressView
+
+    return ProgressView(console, quiet=quiet)
+
+
+def follow(progress: "Iterator[Progress]", console: Any, *, quiet: bool) -> None:
+    """Train to the end and show the progress."""
+    from rst_tune.report import tables
+
+    tables.follow(progress, console, quiet=quiet)
+
+
+def front_table(analysis: "Analysis", *, width: int, limit: int | None = 12) -> "RenderableType":
+    """Return answer, front and caveats for a terminal."""
+    from rst_tune.report import terminal
+
+    return terminal.front_table(analysis, width=width, limit=limit)
+
+
+def status_table(directory: Path | None) -> "RenderableType":
+    """Return the status of a search for a terminal."""
+    from rst_tune.report import terminal
+
+    analysis = analyze(directory)
+    return terminal.status_table(analysis, **_budget_progress(analysis.search))
+
+
+def compare_table(comparison: "Comparison") -> "RenderableType":
+    """Return a comparison for a terminal."""
+    from rst_tune.report import terminal
+
+    return terminal.compare_table(comparison)
+
+
+def compare_rows(comparison: "Comparison") -> dict[str, Any]:
+    """Return a comparison as plain data."""
+    from rst_tune.report import tables
+
+    return tables.comparison_rows(comparison)
+
+
+def paper_table(table: str, against: Path | None = None) -> "RenderableType":
+    """Return a table of the paper for a terminal, beside a search where one is given."""
+    from rst_tune.report import terminal
+
+    return terminal.paper_table(table, analyze(against).summaries if against is not None else ())
+
+
+def value_table(kind: str, value: Any) -> "RenderableType":
+    """Return plain data for a terminal; `kind`: estimate, training, listing or checks."""
+    from rst_tune.report import tables
+
+    render: Mapping[str, Callable[[Any], RenderableType]] = {
+        "estimate": tables.estimate_table,
+        "training": tables.training_table,
+        "listing": tables.listing_table,
+        "checks": tables.checks_table,
+    }
+    return render[kind](value)

@@ -14,8 +14,9 @@ import typer
 from rich.console import Console
 
 import rst_tune
-from rst_tune import workflow
-from rst_tune.errors import InputError, unknown_name
+from rst_tune import api
+from rst_tune.errors import InputError
+from rst_tune.redaction import redact_text
 
 __all__ = ["app", "main"]
 
@@ -45,6 +46,19 @@ def _print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2))
 
 
+def _show(kind: str, value: Any, as_json: bool) -> None:
+    """Print plain data as a table, or as JSON."""
+    if as_json:
+        _print_json(value)
+    else:
+        out.print(api.value_table(kind, value))
+
+
+def _echo(text: str) -> None:
+    """Print one line as it is, for people and for scripts."""
+    out.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
 @app.callback()
 def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version", is_eager=True)] = False,
@@ -58,33 +72,27 @@ def _root(
 def run(
     experiment: ExperimentName,
     settings: Settings = None,
-    output: Annotated[Path | None, typer.Option(help="Where the search lives; on a cluster a shared path")] = None,
+    output: Annotated[Path | None, typer.Option(help="Directory of the search; on a cluster a shared path")] = None,
     address: Address = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Remove an earlier search there first")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an earlier search there aside first")] = False,
     register: Annotated[str | None, typer.Option(help="Register the confirmed front's models under this name")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Search, confirm, report. Run again, it resumes; a finished search says so."""
-    from rst_tune.analysis import fronts
-    from rst_tune.report import terminal
-    from rst_tune.report.progress import ProgressView
-    from rst_tune.tuning.experiment import load_experiment
-    from rst_tune.tuning.run import LOG_NAME, default_output
-
-    chosen = load_experiment(experiment, settings or ())
-    where = output or default_output(chosen)
-    _remember(experiment, settings, output, address, log=where / LOG_NAME)
-    view = ProgressView(err, quiet=quiet)
+    chosen = api.load_experiment(experiment, settings or ())
+    where = api.output_directory(chosen, output)
+    _remember(experiment, settings, output, address, log=api.text_log(where))
     if not quiet:
         _say(f"search {chosen.search_id} in {where}")
-        if not fresh and workflow.is_finished(where):
-            _say("it is finished already and nothing is trained; --fresh starts it anew")
-    with view:
-        found = workflow.search(
-            chosen, where, address=address, fresh=fresh, show=view.show, due=view.due, register=register
+        if not overwrite and api.is_finished(where):
+            _say("it is finished and nothing is trained; --overwrite starts it again")
+    say = (lambda _: None) if quiet else _say
+    with api.progress_view(err, quiet=quiet) as view:
+        found = api.search(
+            chosen, where, address=address, overwrite=overwrite, view=view, say=say, register=register
         )
-    out.print(terminal.front_table(fronts.delivered(found)))
-    out.print(f"report: {found.directory / workflow.REPORT_NAME}", highlight=False, soft_wrap=True)
+    out.print(api.front_table(found, width=out.width))
+    _echo(f"report: {where / api.REPORT_NAME}")
 
 
 @app.command(epilog="Example: rst-tune plan cifar10_resnet18 --json")
@@ -95,18 +103,9 @@ def plan(
     measure: Annotated[bool, typer.Option(help="Time a few training steps here")] = True,
     as_json: Json = False,
 ) -> None:
-    """Validate an experiment and say what it will cost; nothing is spent."""
-    from rst_tune.report import tables
-    from rst_tune.tuning.doctor import slots_of
-    from rst_tune.tuning.experiment import load_experiment
-    from rst_tune.tuning.plan import estimate
-
-    chosen = load_experiment(experiment, settings or ())
-    made = estimate(chosen, slots=slots_of(chosen.resources, address), measure=measure)
-    if as_json:
-        _print_json(made.to_dict())
-    else:
-        out.print(tables.estimate_table(made.to_dict()))
+    """Validate an experiment and print what it costs; nothing is spent."""
+    chosen = api.load_experiment(experiment, settings or ())
+    _show("estimate", asdict(api.plan(chosen, address=address, measure=measure)), as_json)
 
 
 @app.command(epilog="Example: rst-tune train digits --schedule constant:p=0.5 --gamma-gnr 2")
@@ -121,58 +120,60 @@ def train(
     rule: Annotated[str, typer.Option(help="Ascent rule (`rst-tune list rules`)")] = "sam",
     rho: Annotated[float | None, typer.Option(help="Radius; default: the recipe's")] = None,
     seed: int = 0,
+    save: Annotated[Path | None, typer.Option(help="Write the trained weights (a state_dict) to this file")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Train one configuration once, with a progress bar."""
-    from rst_tune.report import tables
-    from rst_tune.tuning.experiment import load_experiment
-
-    chosen = load_experiment(experiment, settings or ())
-    made, progress = workflow.train(
+    # One training has no rungs: a recipe of one epoch is fine here.
+    chosen = api.load_experiment(experiment, ["fidelity.kind=full", *(settings or ())])
+    made, progress = api.train(
         chosen, method_file=method, schedule=schedule, gamma_gnr=gamma_gnr, rule=rule, rho=rho, seed=seed
     )
-    tables.follow(progress, err, quiet=quiet or as_json)
-    result = workflow.training_result(made)
-    if as_json:
-        _print_json(result)
-    else:
-        out.print(tables.training_table(result))
+    api.follow(progress, err, quiet=quiet or as_json)
+    result = api.training_result(made)
+    if save is not None and made.status == "complete":
+        result["model"] = str(api.save_model(made, save))
+    _show("training", result, as_json)
+    if made.status != "complete":
+        raise typer.Exit(1)
 
 
 @app.command(epilog="Example: rst-tune status")
 def status(directory: Directory = None, as_json: Json = False) -> None:
-    """Say how a search stands: done, running, stopped, failed, pairs, hypervolume, time left."""
-    from rst_tune.report import terminal
-
+    """Print how far a search is: done, running, stopped, failed, pairs, hypervolume, time left."""
     if as_json:
-        _print_json(workflow.status(directory))
+        _print_json(api.status(directory))
     else:
-        found = workflow.find_search(directory)
-        out.print(terminal.status_table(found, workflow.time_left(found)))
+        out.print(api.status_table(directory))
 
 
 @app.command(epilog="Example: rst-tune front --csv > front.csv")
 def front(
-    directory: Directory = None, as_json: Json = False, as_csv: Annotated[bool, typer.Option("--csv")] = False
+    directory: Directory = None,
+    everything: Annotated[bool, typer.Option("--all", help="All rows of a long front")] = False,
+    as_json: Json = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="One line per point")] = False,
 ) -> None:
     """Print the front: error, standard error, seeds, P(non-dominated), test error."""
-    from rst_tune.analysis import fronts
-    from rst_tune.report import terminal
-
-    found = workflow.find_search(directory)
+    found = api.analyze(directory)
     if as_json:
-        _print_json(fronts.delivered(found).rows())
+        _print_json(found.rows())
     elif as_csv:
-        workflow.write_csv(fronts.delivered(found).rows(), sys.stdout)
+        api.write_csv(found.rows(), sys.stdout)
     else:
-        out.print(terminal.front_table(fronts.delivered(found)))
+        out.print(api.front_table(found, width=out.width, limit=None if everything else 12))
 
 
 @app.command(epilog="Example: rst-tune report --output my_search.html")
-def report(directory: Directory = None, output: Annotated[Path | None, typer.Option()] = None) -> None:
+def report(
+    directory: Directory = None,
+    output: Annotated[Path | None, typer.Option(help="The file; default: report.html beside the event log")] = None,
+    as_json: Json = False,
+) -> None:
     """Write the offline HTML page and print its path."""
-    typer.echo(workflow.write_report(workflow.find_search(directory), output))
+    path = api.write_report(api.analyze(directory), output)
+    _print_json({"report": str(path)}) if as_json else _echo(str(path))
 
 
 @app.command(epilog="Example: rst-tune compare output/a output/b")
@@ -182,32 +183,28 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare fronts: hypervolume with intervals, attainment, differences at equal cost."""
-    from rst_tune.report import tables, terminal
-
-    made = workflow.compare(directories, output)
+    made = api.compare(directories, output)
     if as_json:
-        _print_json(tables.comparison_rows(made))
+        _print_json(api.compare_rows(made))
     else:
-        out.print(terminal.compare_table(made))
+        out.print(api.compare_table(made))
 
 
 @app.command(epilog="Example: rst-tune export --format parquet --output trials.parquet")
 def export(
     directory: Directory = None,
     form: Annotated[str, typer.Option("--format", help="csv, parquet or json")] = "csv",
-    output: Annotated[Path | None, typer.Option(help="The file; default: trials.FORMAT beside the record")] = None,
+    output: Annotated[Path | None, typer.Option(help="The file; default: trials.FORMAT beside the event log")] = None,
 ) -> None:
     """Write every trial to a file and print its path."""
-    typer.echo(workflow.export(directory, form, output))
+    _echo(str(api.export(directory, form, output)))
 
 
 @app.command(epilog="Example: rst-tune review --port 5000")
 def review(directory: Directory = None, port: Annotated[int, typer.Option(help="0 picks a free one")] = 0) -> None:
     """Open MLflow's UI on a search and print filters and compare links; Ctrl-C ends it."""
-    from rst_tune import tracking
-
-    with tracking.review(workflow.find_search(directory).directory, port=port) as page:
-        out.print(page.text(), highlight=False, soft_wrap=True)
+    with api.ui(directory, port) as page:
+        out.print(page.text(), highlight=False, soft_wrap=True, markup=False)
         signal.pause()
 
 
@@ -218,34 +215,28 @@ def sync(
         str | None, typer.Option(help="Tracking URI; default: MLFLOW_TRACKING_URI, else the local one")
     ] = None,
 ) -> None:
-    """Deliver the record to MLflow by hand."""
-    from rst_tune import tracking
-
-    done = tracking.sync(workflow.find_search(directory).directory, uri)
-    typer.echo(f"delivered {done.runs} runs and {done.metrics} metrics; {done.left} events are left")
+    """Send to MLflow what it does not have yet."""
+    done = api.sync(directory, uri)
+    _echo(f"sent {done.runs} runs and {done.metrics} metrics; {done.left} events are left")
+    if done.problem:
+        _say(f"error: {done.problem}")
     if done.left:
         raise typer.Exit(1)
 
 
-@app.command(epilog="Example: rst-tune paper constant --against output/digits-1a2b3c4d")
+@app.command(epilog="Example: rst-tune paper app-cf-res --against output/digits-1a2b3c4d")
 def paper(
     table: Annotated[str | None, typer.Argument(help="A table of the paper; none lists them")] = None,
     against: Annotated[Path | None, typer.Option(help="A search to print beside it")] = None,
     as_json: Json = False,
 ) -> None:
     """Print the published tables, alone or beside your results."""
-    from rst_tune.analysis import noise, published
-    from rst_tune.report import tables, terminal
-
     if table is None:
-        out.print(tables.listing_table([{"name": n, "description": d} for n, d in published.TABLES.items()]))
-        return
-    rows = published.table(table)
-    if as_json:
-        _print_json([asdict(row) for row in rows])
+        _show("listing", api.list_entries("tables"), as_json)
+    elif as_json:
+        _print_json(api.paper(table))
     else:
-        own = noise.summarise(workflow.find_search(against)) if against is not None else ()
-        out.print(terminal.paper_table(table, own))
+        out.print(api.paper_table(table, against))
 
 
 @app.command("list", epilog="Example: rst-tune list rules")
@@ -253,19 +244,11 @@ def list_(
     kind: Annotated[str, typer.Argument(help="schedules, rules, models, data, spaces or experiments")],
     as_json: Json = False,
 ) -> None:
-    """Say what there is, one line each."""
-    from rst_tune.report import tables
-
-    if kind not in workflow.LISTINGS:
-        raise unknown_name("kind", kind, workflow.LISTINGS)
-    entries = workflow.LISTINGS[kind]()
-    if as_json:
-        _print_json(entries)
-    else:
-        out.print(tables.listing_table(entries))
+    """Print what there is, one line each."""
+    _show("listing", api.list_entries(kind), as_json)
 
 
-@app.command(epilog="Example: rst-tune doctor digits --address ray://head:10001")
+@app.command(epilog="Example: rst-tune doctor digits --address auto")
 def doctor(
     experiment: ExperimentName = "digits",
     settings: Settings = None,
@@ -274,15 +257,8 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check Ray, devices, storage, tracking and data, from the driver and from every node."""
-    from rst_tune.report import tables
-    from rst_tune.tuning.doctor import examine
-    from rst_tune.tuning.experiment import load_experiment
-
-    checks = examine(load_experiment(experiment, settings or ()), address=address, output=output)
-    if as_json:
-        _print_json([check.to_dict() for check in checks])
-    else:
-        out.print(tables.checks_table([check.to_dict() for check in checks]))
+    checks = api.doctor(api.load_experiment(experiment, settings or ()), address=address, output=output)
+    _show("checks", [asdict(check) for check in checks], as_json)
     if any(not check.ok for check in checks):
         raise typer.Exit(1)
 
@@ -294,8 +270,8 @@ _resume: dict[str, str] = {}
 def _remember(
     experiment: str, settings: list[str] | None, output: Path | None, address: str | None, *, log: Path
 ) -> None:
-    """Remember how this search is taken up again, for whoever interrupts it."""
-    words = ["rst-tune", "run", experiment, *(f"--set {shlex.quote(s)}" for s in settings or ())]
+    """Keep the command that resumes this search, for the message after an interruption."""
+    words = ["rst-tune", "run", shlex.quote(experiment), *(f"--set {shlex.quote(s)}" for s in settings or ())]
     words += [f"--output {shlex.quote(str(output))}"] if output else []
     words += [f"--address {address}"] if address else []
     _resume.update(command=" ".join(words), log=str(log))
@@ -306,7 +282,7 @@ def _terminated(*_: object) -> None:
 
 
 def _say(text: str) -> None:
-    err.print(text, highlight=False, soft_wrap=True, markup=False)
+    err.print(redact_text(text), highlight=False, soft_wrap=True, markup=False)
 
 
 def _interrupted() -> int:

@@ -215,8 +215,14 @@ def load_experiment(name: str, settings: Iterable[str] = ()) -> Experiment:
     experiment = yaml_files.validate(Experiment, content, str(path))
     register_url(experiment.sampler.storage)
     register_url(experiment.tracking.uri)
-    data = experiment.task.data.resolved(path.parent)
+    data = experiment.task.data.resolved(_base_of(experiment.task.data.root, path.parent))
     return experiment.model_copy(update={"task": experiment.task.model_copy(update={"data": data})})
+
+
+def _base_of(root: str | None, folder: Path) -> Path:
+    """Return where a relative data path starts: the current directory, or the YAML's own where only that has it."""
+    here = Path.cwd()
+    return folder if root is not None and not (here / root).exists() and (folder / root).exists() else here
 
 
 def _resolved_space(given: Any, path: Path) -> dict[str, Any] | str:

@@ -73,6 +73,7 @@ def test_the_default_task_is_the_embedded_one():
         (Task, {"recipe": {"base": "digits", "epoch": 3}}, "Extra inputs"),
         (Task, {"recipe": {"base": "digits", "lr": float("nan")}}, "finite number|greater than 0"),
         (Task, {"recipe": {"base": "cifar-vit", "epochs": 40}}, "`warmup_epochs < epochs` must hold"),
+        (Task, {"recipe": {"base": "digits", "epochs": 1, "warmup_epochs": 1}}, "`warmup_epochs < epochs` must hold"),
         (Task, {"recipe": {"epochs": 3}}, "Field required"),
         (Task, {"model": {"name": "resnet81"}}, "did you mean 'resnet"),
         (ModelSpec, {"name": "torch.hub:load"}, "is a library module"),
