@@ -1,11 +1,13 @@
-"""The result page follows from its records, and one small study runs from training to verdict."""
+"""The result page follows from its records, a small study runs from training to verdict, and benchmarks run."""
 
+import json
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
 from rst_tune.analysis.analysis import analyze
 from rst_tune.records import LOG_NAME
@@ -15,6 +17,7 @@ from rst_tune.tuning.backend.runner import to_method
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ROOT / "experiments" / "results"
+BENCHMARKS = ROOT / "experiments" / "benchmarks"
 PAGE = ROOT / "docs" / "results.md"
 SMALL = (
     "space.families={constant: {p: [0.3, 0.7]}, piecewise: {a: [0.0, 1.0], b: [0.3, 0.7]}}",
@@ -28,7 +31,17 @@ SMALL = (
 @pytest.fixture
 def module(monkeypatch):
     monkeypatch.syspath_prepend(str(CODE))
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     return import_module
+
+
+@pytest.fixture
+def one_thread():
+    """Several threads slow small networks down on a machine with other load."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def test_the_committed_page_is_what_its_records_say(tmp_path):
@@ -43,6 +56,7 @@ def test_every_figure_of_the_page_is_there():
     assert [name for name in names if not (PAGE.parent / name).exists()] == []
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_record_is_trained_again_with_the_same_outcome(module):
     analysis = analyze(module("studies").kept("paper"))
     for kept in (analysis.base, analysis.sam):
@@ -81,3 +95,25 @@ def test_searches_are_compared_by_the_difference_of_their_means(module):
     values = module("duel").difference([2.0, 2.2, 2.1], [1.0, 1.2, 1.1])
     assert values[0] == pytest.approx(1.0)
     assert values[1] < 1.0 < values[2]
+
+
+def test_a_search_of_the_benchmark_gives_the_kept_result(module):
+    search, table, budget = module("search"), module("replay").load_table(), 2000
+    kept = json.loads((BENCHMARKS / "search_results.json").read_text())
+    rows = search.score("ours", search.ours(budget, table, kept["worlds"][0]), budget, table)
+    for row in rows:
+        names = ("method", "recommender", "budget")
+        line = next(x for x in kept["lines"] if all(x[name] == row[name] for name in names))
+        assert row["ratio"] == pytest.approx(line["values"][0], abs=1e-4)
+
+
+def test_every_benchmark_has_a_quick_form():
+    libraries = {"contenders", "replay"}
+    scripts = [path for path in sorted(BENCHMARKS.glob("*.py")) if path.stem not in libraries]
+    assert [path.name for path in scripts if "--quick" not in path.read_text()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fronts", "make_table", "scale", "suggest"])
+def test_a_benchmark_runs_in_its_quick_form(name):
+    subprocess.run([sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick"], check=True, cwd=ROOT, timeout=300)
