@@ -1,4 +1,4 @@
-"""The optimizer in other people's code: torch's closures, copies, distributed checkpoints, external scalers."""
+"""Integration with torch: its closure convention, copies, distributed checkpoints, external scalers."""
 
 import copy
 import io
@@ -106,7 +106,7 @@ def test_torchs_closures_that_cannot_work_are_refused():
             opt.step(torch_closure(model, opt, 1), per_sample=losses_of(model, *batch(1)))
 
 
-def test_a_step_without_a_closure_says_how():
+def test_a_step_without_a_closure_names_the_remedy():
     model = mlp()
     opt, before = rst(model), weights(model)
     with pytest.raises(InputError, match=r"opt\.step\(lambda: .*scaler=scaler"):

@@ -47,7 +47,8 @@ def expected_refreshes(p: Sequence[float], every: int) -> float:
     """
     probabilities = torch.tensor(list(p), dtype=torch.float64)
     terms = [fsum(p)]
-    for j in range(1, every):
+    for j in range(1, every // 2 + 1):
         step = complex(cos(2 * pi * j / every) - 1.0, sin(2 * pi * j / every))
-        terms.append(((complex(torch.prod(1.0 + probabilities * step)) - 1.0) / step).real)
+        term = ((complex(torch.prod(1.0 + probabilities * step)) - 1.0) / step).real
+        terms.append(term if 2 * j == every else 2.0 * term)  # the terms j and every − j are conjugate
     return round(fsum(terms) / every, 12)
