@@ -1,4 +1,4 @@
-"""The arrow diagram of docs/architecture.md as a test: which room may import which, and what `import rst_tune` brings."""
+"""The arrow diagram of docs/architecture.md as a test: who may import what, and what `import rst_tune` brings along."""
 
 import ast
 import subprocess
