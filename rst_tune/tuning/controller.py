@@ -378,17 +378,18 @@ class SearchController:
     def _set_reference(self) -> None:
         """Fix the reference point once: as the experiment says, or from the base optimizer's error.
 
-        It waits for the base optimizer whichever trial finishes first. Where that is not a part of the search, or did
-        not finish, the first trial that did stands in for it.
+        It waits for the first seed of the base optimizer, whichever trial finishes before it. Where that is not a part
+        of the search, or did not finish, the first trial that did stands in for it.
         """
         finished = [t for t in self._state.trials.values() if t.role is Role.SEARCH and t.finished]
         if self._state.reference is not None or not finished:
             return
         given = self.experiment.reference_point
-        base = [self._state.trials[key] for key in self._keys_of.get(config_id(SGD), [])]
-        if given.error is None and base and not any(t.status.has_ended for t in base):
+        keys = self._keys_of.get(config_id(SGD), [])
+        base = self._state.trials[keys[0]] if keys else None
+        if given.error is None and base is not None and not base.status.has_ended:
             return
-        first = min(finished, key=lambda t: (not t.config.is_base, t.ended_at or 0.0))
+        first = min(finished, key=lambda t: (t is not base, not t.config.is_base, t.ended_at or 0.0))
         error = given.error if given.error is not None else derive_reference(first.error or 0.0)
         self._append(ReferenceSet(error=error, extra_propagation=given.extra_propagation))
 
