@@ -127,9 +127,7 @@ class SearchController:
         if trial.status.has_ended:
             return False
         if any(report.epoch_metrics.values()):
-            self._append(
-                EpochsReported(key=report.key, first_epoch=report.first_epoch, metrics=report.epoch_metrics)
-            )
+            self._append(EpochsReported(key=report.key, first_epoch=report.first_epoch, metrics=report.epoch_metrics))
         self._last_reports[report.key] = report
         if report.status is not Status.RUNNING:
             self._end(report, report.status, report.reason)
@@ -258,9 +256,7 @@ class SearchController:
             return None
         self.rungs.add(trial.key, epoch, error, trial.extra_propagation)
         decision = self._stopper.decide(self.rungs, trial.key, epoch)
-        self._append(
-            RungReached(key=trial.key, epoch=epoch, error=error, stop=decision.stop, reason=decision.reason)
-        )
+        self._append(RungReached(key=trial.key, epoch=epoch, error=error, stop=decision.stop, reason=decision.reason))
         return decision
 
     # --- confirming and testing -------------------------------------------------------------------------------

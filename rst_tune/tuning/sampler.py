@@ -1,11 +1,11 @@
 """The sampler `front`: it proposes where the front is expected to gain most per unit of compute.
 
-Of many random points of the space, and then of many near the best of them, it proposes the one with the largest expected
-hypervolume improvement per pair that its training costs. The cost of a point is known before training, so only the error
-is uncertain: the improvement is a sum of expected improvements over the steps of the front of posterior means. The
-posterior comes from `analysis.surrogate`. A running trial counts with its posterior mean, so that workers do not propose
-the same point twice. A stopped trial counts with the final error that its last rung predicts: where some seeds break
-down the rungs stop those, and a surrogate of the finished ones alone would be too optimistic.
+Of many random points of the space, and then of many near the best of them, it proposes the one with the largest
+expected hypervolume improvement per pair that its training costs. The cost of a point is known before training, so only
+the error is uncertain: the improvement is a sum of expected improvements over the steps of the front of the posterior
+means. The posterior comes from `analysis.surrogate`. A running trial counts with its posterior mean, so that workers do not
+propose the same point twice. A stopped trial counts with the final error that its last rung predicts: where some seeds
+break down the rungs stop those, and a surrogate of the finished ones alone would be too optimistic.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +33,8 @@ _Candidate = tuple[dict[str, Any], TrialConfig]  # what was suggested, and the c
 N_CANDIDATES, N_NEIGHBOURS = 1000, 300
 # A neighbour of the best candidate lies this far from it (in ranges), and keeps its choices with this probability.
 NEIGHBOUR_SCALE, P_KEEP_CATEGORY = 0.08, 0.8
-# The posterior standard deviation is scaled by this: with 1, many of the few proposals go to regions of which nothing is
-# known, and most of those are bad. Measured 0.35, 0.5, 0.6 and 1: docs/log.md, 2026-11-17, second part.
+# The posterior standard deviation is scaled by this: with 1, many of the few proposals go to regions of which nothing
+# is known, and most of those are bad. Measured 0.35, 0.5, 0.6 and 1: docs/log.md, 2026-11-17, second part.
 EXPLORATION_SCALE = 0.6
 # A candidate's schedule is built over this few steps: only its mean is used. In the cost parametrization the mean is
 # exact over any number of steps, so over one.
@@ -95,8 +95,8 @@ class RandomSuggester:
 class FrontSampler(BaseSampler):
     """Proposes parameters from the trials it has observed, in the order in which they ended.
 
-    Before each `study.ask`, `prepare` sets the pending trials and the seed. Until enough trials have finished it samples
-    at random.
+    Before each `study.ask`, `prepare` sets the pending trials and the seed. Until enough trials have finished it
+    samples at random.
     """
 
     def __init__(
@@ -122,7 +122,8 @@ class FrontSampler(BaseSampler):
     def prepare(self, pending: Sequence[Trial], reference: tuple[float, float] | None, seed: int) -> None:
         """Set what the next proposal takes into account."""
         self._pending, self._reference, self._seed = pending, reference, seed
-        self._random, self._proposal = RandomSampler(seed=seed), None
+        self._random = RandomSampler(seed=seed)
+        self._proposal: dict[str, Any] | None = None
 
     def before_trial(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:  # noqa: ARG002  Optuna's hook
         """Choose the parameters of the trial that Optuna is about to create."""
@@ -219,8 +220,8 @@ def _costs(configs: Sequence[TrialConfig]) -> Array:
 def ehvi(mean: Array, sd: Array, costs: Array, observed: Array, reference: tuple[float, float]) -> Array:
     """Return the expected hypervolume improvement of trainings whose log error is normal and whose cost is known.
 
-    `observed` has a row (error, cost) for each point that the front is made of. Between two steps of the front the error
-    to beat is constant: the improvement there is the width times the expected improvement over that error.
+    `observed` has a row (error, cost) for each point that the front is made of. Between two steps of the front the
+    error to beat is constant: the improvement there is the width times the expected improvement over that error.
 
     >>> observed = np.array([[5.0, 0.5]])
     >>> ehvi(np.log([4.0]), np.array([1e-9]), np.array([0.3]), observed, (10.0, 1.0)).round(3).tolist()

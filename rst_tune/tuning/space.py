@@ -54,7 +54,9 @@ class Space(BaseModel):
     def _check(self) -> Self:
         known = schedules.MEAN_FAMILIES if self.parametrization == "cost" else schedules.FAMILIES
         if not self.families and not self.points_to_evaluate:
-            raise ValueError("families: a space needs at least one family or one of `points_to_evaluate`, and both are empty")
+            raise ValueError(
+                "families: a space needs at least one family or one of `points_to_evaluate`, and both are empty"
+            )
         for family in self.families:
             _named("families", known.__getitem__, family)
         for rule in [*self.rules, *self.rule_options]:
@@ -64,7 +66,9 @@ class Space(BaseModel):
         if self.parametrization == "cost" and isinstance(self.families, dict):
             raise ValueError("families: in the cost parametrization it is a list of names")
         if self.parametrization == "native" and (isinstance(self.families, list) or self.gamma_rst is not None):
-            raise ValueError("families: in the native parametrization it maps names to parameters, and gamma is gamma_gnr")
+            raise ValueError(
+                "families: in the native parametrization it maps names to parameters, and gamma is gamma_gnr"
+            )
         self._check_native()
         self._check_bounds()
         self._check_points()
@@ -82,7 +86,9 @@ class Space(BaseModel):
             try:
                 trial_config(self.fill_defaults(point), total_steps=100, rho=0.0)
             except (KeyError, TypeError) as error:
-                raise ValueError(f"points_to_evaluate: each has a schedule or a family and c, {point} lacks {error}") from error
+                raise ValueError(
+                    f"points_to_evaluate: each has a schedule or a family and c, {point} lacks {error}"
+                ) from error
 
     def fill_defaults(self, params: Mapping[str, Any]) -> Params:
         """Return given parameters with what they leave out: the first rule, gamma_gnr 1."""
