@@ -119,9 +119,8 @@ def test_a_model_that_cannot_be_imported_is_said_before_anything_starts(own_path
 
 def test_a_model_that_does_not_fit_the_images_is_said_before_anything_starts(own_path, tmp_path, monkeypatch, capfd):
     path, name = tmp_path / "mine.yaml", write_model(tmp_path, "walk_misfit")
-    path.write_text(
-        f"name: mine\ntask: {{model: {{name: '{name}', options: {{channels: 5}}}}}}\nspace: grst\nbudget: {{trials: 2}}\n"
-    )
+    model = {"name": name, "options": {"channels": 5}}
+    path.write_text(yaml.safe_dump({"task": {"model": model}, "space": "grst", "budget": {"trials": 2}}))
     assert call(monkeypatch, "run", path, "--output", tmp_path / "output") == 2
     assert "cannot take images of shape" in capfd.readouterr().err
     assert not (tmp_path / "output").exists()
