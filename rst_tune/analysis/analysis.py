@@ -65,7 +65,10 @@ class Analysis:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the front as plain rows, for JSON, CSV and tables."""
-        return [_row(point) for point in self.points]
+        return [
+            {name: getattr(p.config, name) for name in _OF_CONFIG} | {name: getattr(p, name) for name in _OF_SUMMARY}
+            for p in self.points
+        ]
 
     @cached_property
     def hypervolume_history(self) -> list[tuple[float, float, float]]:
@@ -94,7 +97,8 @@ class Analysis:
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in ("configuration", *HTML_COLUMNS))
-        body = "".join(_html_row(point) for point in self.points)
+        table = [[labels.describe(p.config), *(_cell(getattr(p, name)) for name in HTML_COLUMNS)] for p in self.points]
+        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table)
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.caveats)
         return f"<p>{escape(self.answer)}</p><table><tr>{head}</tr>{body}</table><ul>{notes}</ul>"
 
@@ -127,18 +131,6 @@ def analyze(search: Search) -> Analysis:
 
 def _coordinates(points: Rows) -> list[tuple[float, float]]:
     return [(p.error_posterior, p.extra_propagation) for p in points]
-
-
-def _row(point: ConfigSummary) -> dict[str, Any]:
-    return {
-        **{name: getattr(point.config, name) for name in _OF_CONFIG},
-        **{name: getattr(point, name) for name in _OF_SUMMARY},
-    }
-
-
-def _html_row(point: ConfigSummary) -> str:
-    values = [labels.describe(point.config), *(_cell(getattr(point, name)) for name in HTML_COLUMNS)]
-    return "<tr>" + "".join(f"<td>{escape(v)}</td>" for v in values) + "</tr>"
 
 
 def _cell(value: object) -> str:

@@ -60,7 +60,7 @@ def _of_noise(rows: Rows) -> list[tuple[bool, str]]:
         (
             better > 0 and not any(p.seeds == 1 for p in points),
             f"{better} configurations with one seed look better than a point of the front, likely by luck: "
-            "a second seed would tell",
+            "run a second seed",
         ),
     ]
 

@@ -21,7 +21,7 @@ from rst_tune.records import TrialConfig
 
 __all__ = ["FeatureEncoding"]
 
-MIN_GAMMA = 0.05
+MIN_GAMMA = 0.05  # 0 has no logarithm
 # Below this cost a schedule is nearly the base optimizer: degree and rule fade out.
 SMALL_COST = 0.05
 # Stretches the cheap end of the cost axis: 5 % lies as far from 0 as SAM from 15 %. Measured against a weaker stretch:

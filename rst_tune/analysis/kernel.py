@@ -1,4 +1,4 @@
-"""A smooth covariance whose features come in groups, each with a length scale of its own."""
+"""A Matérn covariance over groups of features, with one length scale per group."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,8 +16,8 @@ Array = NDArray[np.float64]
 class GroupedMatern(StationaryKernelMixin, Kernel):  # type: ignore[misc]
     """k(x, y) = (1 + a + a²/3)·exp(-a), with a² = 5·Σ_g |x_g - y_g|² / l_g²: Matérn 5/2 over groups of features.
 
-    The indicators of a family or a rule are many features and one thing: one length scale serves them all, so that a
-    space of nine families has no more to fit than one of three. scikit-learn's own kernels have one scale or one each.
+    All indicators of family and rule share one length scale, so that a space of nine families has no more parameters
+    than one of three. scikit-learn's own kernels have one scale in all or one per feature.
 
     `sizes` are the numbers of features of the groups, in the order of the columns; `scales` are the l_g.
 
@@ -33,7 +33,7 @@ class GroupedMatern(StationaryKernelMixin, Kernel):  # type: ignore[misc]
 
     @property
     def hyperparameter_scales(self) -> Hyperparameter:
-        """What is fitted."""
+        """The fitted parameters."""
         return Hyperparameter("scales", "numeric", self.within, len(self.sizes))
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:

@@ -172,15 +172,15 @@ def hypervolume_history(search: Search, errors: Mapping[str, float]) -> list[tup
     `errors` maps a configuration's id to the error that it counts with, from its first finished trial on. A
     configuration that is not in it is on no front.
     """
-    reference = reference_point(search)
+    reference = reference_point(search) or (0.0, COST_REFERENCE)  # None only where no trial has finished
     ended = sorted((t for t in search.trials if t.ended_at is not None), key=lambda t: t.ended_at or 0.0)
     rows: list[tuple[float, float, float]] = []
     front, pairs, value = IncrementalFront(), 0.0, 0.0
     for trial in ended:
         pairs += trial.pairs
-        counts = trial.finished and trial.config_id in errors and reference is not None
+        counts = trial.finished and trial.config_id in errors
         if counts and front.add(error=errors[trial.config_id], cost=trial.extra_propagation):
-            value = hypervolume(front.points, reference or (0.0, 0.0))
+            value = hypervolume(front.points, reference)
             rows.append((trial.ended_at or 0.0, pairs, value))
     last = (ended[-1].ended_at or 0.0, pairs, value) if ended else None
     return rows if last is None or rows[-1:] == [last] else [*rows, last]

@@ -1,10 +1,10 @@
 """Every number of every table of the paper (Zhao, Zhang and Hu, Randomized Sharpness-Aware Training), as data.
 
-The results are in `published.csv`, one row a printed error. `extra_propagation` is the limit of the exact mean of
-p(t) times what the rule costs a step; `printed_extra` is what the paper prints, which is not always the same.
-`suspect` says why a cell must not be used as a reference to hit; `note` says what else to know. Errors are test
-errors in percent, mean and standard deviation over `seeds`. `minutes` is the whole training for a base optimizer
-and the extra time for all others.
+The results are in `published.csv`, one row per printed error. `extra_propagation` is the limit of the exact mean of
+p(t) times the rule's cost per step; `printed_extra` is what the paper prints, which is not always the same. `suspect`
+says why a cell must not be used as a target; `note` has other remarks. Errors are test errors in percent, mean and
+standard deviation over `seeds`. `minutes` is the whole training for a base optimizer and the extra time for all
+others.
 """
 
 import csv
@@ -41,7 +41,7 @@ TABLES: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedRow:
-    """One printed error and everything the paper says about it."""
+    """One printed error with its setting, as the paper states it."""
 
     table: str
     model: str
@@ -84,16 +84,6 @@ def _same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
     return all(np.isclose(left[name], right[name]) for name in left if name != "family")
 
 
-def _schedule(text: str) -> dict[str, float | str]:
-    family, _, options = text.partition(":")
-    pairs = [option.split("=") for option in options.split(",") if option]
-    return {"family": family, **{name: float(value) for name, value in pairs}}
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None
-
-
 @cache
 def results() -> tuple[PublishedRow, ...]:
     """Return all printed results, in the order of the paper.
@@ -107,27 +97,12 @@ def results() -> tuple[PublishedRow, ...]:
 
 
 def _row(raw: Mapping[str, str]) -> PublishedRow:
-    words = (
-        "table",
-        "model",
-        "dataset",
-        "augmentation",
-        "method",
-        "rule",
-        "printed_extra",
-        "metric",
-        "suspect",
-        "note",
-    )
+    family, _, options = raw["schedule"].partition(":")
+    schedule = {name: float(value) for name, value in (option.split("=") for option in options.split(",") if option)}
     optional = ("gamma_gnr", "extra_propagation", "minutes", "minutes_sd")
-    return PublishedRow(
-        **{name: raw[name] for name in words},  # type: ignore[arg-type]
-        **{name: _number(raw[name]) for name in optional},  # type: ignore[arg-type]
-        schedule=_schedule(raw["schedule"]),
-        error_mean=float(raw["error_mean"]),
-        error_sd=float(raw["error_sd"]),
-        seeds=int(raw["seeds"]),
-    )
+    numbers: dict[str, Any] = {name: float(raw[name]) if raw[name] else None for name in optional}
+    numbers |= {"error_mean": float(raw["error_mean"]), "error_sd": float(raw["error_sd"]), "seeds": int(raw["seeds"])}
+    return PublishedRow(**{**raw, **numbers, "schedule": {"family": family, **schedule}})
 
 
 def table(name: str) -> tuple[PublishedRow, ...]:
@@ -139,7 +114,7 @@ def table(name: str) -> tuple[PublishedRow, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """A published cell beside one's own result: ours minus theirs, with a 95 % interval where ours has two seeds."""
+    """A published cell and one's own result: ours minus theirs, with a 95 % interval where ours has two seeds."""
 
     published: PublishedRow
     ours: ConfigSummary
@@ -154,33 +129,20 @@ def beside(rows: Sequence[PublishedRow], summaries: Sequence[ConfigSummary]) -> 
 
     The test error is compared where it was read, else the validation error; `split` says which.
     """
-    pairs = []
-    for row in rows:
-        found = [s for s in summaries if row.matches(s.config)]
-        if found:
-            pairs.append(_difference(row, max(found, key=lambda s: s.seeds)))
-    return pairs
+    found = [(row, [s for s in summaries if row.matches(s.config)]) for row in rows]
+    return [_difference(row, max(own, key=lambda s: s.seeds)) for row, own in found if own]
 
 
 def _difference(row: PublishedRow, ours: ConfigSummary) -> Beside:
-    test = ours.test_error_mean is not None
-    mean = ours.test_error_mean if ours.test_error_mean is not None else ours.error_mean
-    sem = ours.test_error_sem if test else ours.error_sem
-    gap = mean - row.error_mean
-    half = None if sem is None else _half_width(sem, ours.seeds, row.error_sd / np.sqrt(row.seeds), row.seeds)
-    return Beside(
-        published=row,
-        ours=ours,
-        split="test" if test else "validation",
-        difference=gap,
-        low=None if half is None else gap - half,
-        high=None if half is None else gap + half,
-    )
-
-
-def _half_width(left: float, left_n: int, right: float, right_n: int) -> float:
-    """Return half of Welch's 95 % interval of a difference of two means with these standard errors."""
-    variance = left**2 + right**2
-    spread = left**4 / (left_n - 1) + right**4 / (right_n - 1)
-    df = variance**2 / spread if spread > 0 else 1.0
-    return float(stats.t.ppf(0.975, df) * np.sqrt(variance))
+    """Return ours minus theirs with Welch's interval."""
+    mean, sem, split = ours.error_mean, ours.error_sem, "validation"
+    if ours.test_error_mean is not None:
+        mean, sem, split = ours.test_error_mean, ours.test_error_sem, "test"
+    gap, low, high = mean - row.error_mean, None, None
+    if sem is not None:
+        theirs = row.error_sd / np.sqrt(row.seeds)
+        variance = sem**2 + theirs**2
+        spread = sem**4 / (ours.seeds - 1) + theirs**4 / (row.seeds - 1)
+        half = float(stats.t.ppf(0.975, variance**2 / spread if spread > 0 else 1.0) * np.sqrt(variance))
+        low, high = gap - half, gap + half
+    return Beside(published=row, ours=ours, split=split, difference=gap, low=low, high=high)

@@ -1,11 +1,11 @@
 """The paper's questions, answered from one's own trials, each with an effect and its 95 % interval.
 
-Effects are in points of error (percent); below 0 means less error. Unless said otherwise an effect is a coefficient
-of a least-squares fit over configurations, which also holds cost and gamma with their squares and the rule, with a
-heteroscedasticity-consistent (HC3) interval.
+Effects are in points of error (percent); below 0 means less error. Unless stated otherwise an effect is a coefficient
+of a least-squares fit over configurations, with cost and gamma, their squares and the rule as further regressors and
+a heteroscedasticity-consistent (HC3) interval.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +15,12 @@ from scipy import stats
 from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary, mean_posterior
 
-__all__ = ["Answer", "answers", "end_weight"]
+__all__ = ["Answer", "answers", "best_gamma", "constant_or_rest", "end_hurts", "end_weight", "half_cost"]
 
 Array = NDArray[np.float64]
 Rows = Sequence[ConfigSummary]
+Effect = tuple[float, float, float]
+"""An effect and the ends of its 95 % interval."""
 
 GAMMA_CLAIM = (0.8, 1.0)
 # A schedule leans to one end when its probability there differs from its mean by more than this.
@@ -28,7 +30,7 @@ DOWN, UP = ("-down", "cos1"), ("-up", "cos2", "linear_group1")
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One question: the verdict, the effect with its interval, and how many configurations it rests on."""
+    """One question: the verdict, the effect with its interval, and the number of configurations behind it."""
 
     question: str
     claim: str
@@ -40,18 +42,64 @@ class Answer:
     text: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """A question with its verdicts for an interval below 0, above 0 and around 0, and the trials that it needs."""
+
+    question: str
+    claim: str
+    verdicts: tuple[str, str, str]
+    missing: str
+
+    def answer(self, effect: Effect | None, contrast: str, configurations: int) -> Answer:
+        value, low, high = effect or (None, None, None)
+        verdict, text = "no data", f"not enough trials to tell: {self.missing}"
+        if effect is not None:
+            verdict = self.verdicts[0 if effect[2] < 0 else 1 if effect[1] > 0 else 2]
+            interval = f"95 % interval {low:+.2f} to {high:+.2f}"
+            text = f"{verdict}: {contrast}: {value:+.2f} points of error ({interval})"
+        return Answer(
+            question=self.question, claim=self.claim, verdict=verdict, effect=value, low=low, high=high,
+            configurations=configurations, text=text,
+        )  # fmt: skip
+
+
+_END_HURTS = _Question(
+    question="Does SGD near the end of training hurt?",
+    claim="avoid SGD with high probability near the end of training",
+    verdicts=("no", "yes", "not settled"),
+    missing="run families that fall and families that rise, at comparable costs",
+)
+_CONSTANT_OR_REST = _Question(
+    question="Are constant schedules as good as the rest?",
+    claim="simple constant schedules give decent performance",
+    verdicts=("better", "worse", "no difference seen"),
+    missing="run constant schedules and others, at comparable costs",
+)
+_BEST_GAMMA = _Question(
+    question="Is gamma_rst around 0.8 to 1 best?",
+    claim="gamma_rst in 0.8 to 1 is better than elsewhere",
+    verdicts=("yes", "no", "not settled"),
+    missing="run several values of gamma_rst inside and outside 0.8 to 1",
+)
+_HALF_COST = _Question(
+    question="Does G-RST beat SAM at half the extra cost?",
+    claim="G-RST outperforms SAM in most cases at 50 % of its extra cost",
+    verdicts=("yes", "no", "no difference seen"),
+    missing="run SAM and G-RST (gamma above 1) at extra propagation 0.4 to 0.6, two seeds or more of both",
+)
+
+
 def answers(rows: Rows) -> list[Answer]:
     """Return the answers to all questions from the summaries of a search; without data an answer says what to run."""
     return [end_hurts(rows), constant_or_rest(rows), best_gamma(rows), half_cost(rows)]
 
 
 def end_weight(row: ConfigSummary) -> float | None:
-    """Return how much likelier a sharpness-aware step is in the last fifth than on average; None if unknown."""
-    curve = row.preview.curve
+    """Return p(t) in the last fifth minus its mean; without a preview only the sign, by the family; None if unknown."""
+    curve, name = row.preview.curve, row.config.family
     if curve:
-        last = curve[-max(1, len(curve) // 5) :]
-        return float(np.mean(last) - np.mean(curve))
-    name = row.config.family
+        return float(np.mean(curve[-max(1, len(curve) // 5) :]) - np.mean(curve))
     if name == "constant":
         return 0.0
     return -1.0 if name.endswith(DOWN) else 1.0 if name.endswith(UP) else None
@@ -63,49 +111,25 @@ def _between(rows: Rows) -> list[ConfigSummary]:
 
 def end_hurts(rows: Rows) -> Answer:
     """Compare schedules that end with SGD to schedules that end with SAM, at equal cost and gamma."""
-    weights = [(row, end_weight(row)) for row in _between(rows)]
-    used = [(row, w) for row, w in weights if w is not None and abs(w) > LEANING]
-    fit = _effect([row for row, _ in used], [w < 0 for _, w in used])
-    return _answer(
-        "Does SGD near the end of training hurt?",
-        "avoid SGD with high probability near the end of training",
-        fit,
-        len(used),
-        "schedules that end with SGD, against those that end with SAM",
-        lambda low, high: "yes" if low > 0 else "no" if high < 0 else "not settled",
-        "run families that fall and families that rise, at comparable costs",
-    )
+    used = {row.config_id: weight for row in _between(rows) if abs(weight := end_weight(row) or 0.0) > LEANING}
+    leaning = [row for row in rows if row.config_id in used]
+    effect = _effect(leaning, [used[row.config_id] < 0 for row in leaning])
+    return _END_HURTS.answer(effect, "schedules that end with SGD, against those that end with SAM", len(leaning))
 
 
 def constant_or_rest(rows: Rows) -> Answer:
     """Compare constant schedules to all others, at equal cost and gamma."""
     used = _between(rows)
-    fit = _effect(used, [row.config.family == "constant" for row in used])
-    return _answer(
-        "Are constant schedules as good as the rest?",
-        "simple constant schedules give decent performance",
-        fit,
-        len(used),
-        "constant schedules, against all others",
-        lambda low, high: "better" if high < 0 else "worse" if low > 0 else "no difference seen",
-        "run constant schedules and others, at comparable costs",
-    )
+    effect = _effect(used, [row.config.family == "constant" for row in used])
+    return _CONSTANT_OR_REST.answer(effect, "constant schedules, against all others", len(used))
 
 
 def best_gamma(rows: Rows) -> Answer:
     """Compare gamma_rst in 0.8 ... 1 to all other values, at equal cost and within a family."""
     used = _between(rows)
     inside = [GAMMA_CLAIM[0] <= row.config.gamma_rst <= GAMMA_CLAIM[1] for row in used]
-    fit = _effect(used, inside, gamma=False, family=True)
-    return _answer(
-        "Is gamma_rst around 0.8 to 1 best?",
-        "gamma_rst in 0.8 to 1 is better than elsewhere",
-        fit,
-        len(used),
-        "gamma_rst in 0.8 to 1, against all other values",
-        lambda low, high: "yes" if high < 0 else "no" if low > 0 else "not settled",
-        "run several values of gamma_rst inside and outside 0.8 to 1",
-    )
+    effect = _effect(used, inside, gamma=False, family=True)
+    return _BEST_GAMMA.answer(effect, "gamma_rst in 0.8 to 1, against all other values", len(used))
 
 
 def half_cost(rows: Rows) -> Answer:
@@ -113,28 +137,17 @@ def half_cost(rows: Rows) -> Answer:
 
     It is the nearest, not the best of many, so that it is not selected by luck. The interval is that of the posterior.
     """
-    near = [r for r in _between(rows) if abs(r.extra_propagation - 0.5) <= 0.1 and _is_grst(r)]
+    scheme = [r for r in _between(rows) if r.config.gamma_gnr > 1.0 and r.config.rule == "sam"]
+    near = [r for r in scheme if abs(r.extra_propagation - 0.5) <= 0.1]
     sam = [r for r in rows if r.config.is_sam]
     pair = [min(near, key=_distance), max(sam, key=lambda r: r.seeds)] if near and sam else []
     posterior = mean_posterior(pair, rows)
-    fit = None
+    effect = None
     if posterior is not None:
-        gap = posterior.sample()
-        low, high = np.quantile(gap[0] - gap[1], [0.025, 0.975])
-        fit = (pair[0].error_mean - pair[1].error_mean, float(low), float(high))
-    return _answer(
-        "Does G-RST beat SAM at half the extra cost?",
-        "G-RST outperforms SAM in most cases at 50 % of its extra cost",
-        fit,
-        len(pair),
-        f"{labels.describe(pair[0].config)}, against SAM" if pair else "",
-        lambda low, high: "yes" if high < 0 else "no" if low > 0 else "no difference seen",
-        "run SAM and G-RST (gamma above 1) at extra propagation 0.4 to 0.6, two seeds or more of both",
-    )
-
-
-def _is_grst(row: ConfigSummary) -> bool:
-    return row.config.gamma_gnr > 1.0 and row.config.rule == "sam"
+        sample = posterior.sample()
+        low, high = np.quantile(sample[0] - sample[1], [0.025, 0.975])
+        effect = (pair[0].error_mean - pair[1].error_mean, float(low), float(high))
+    return _HALF_COST.answer(effect, f"{labels.describe(pair[0].config)}, against SAM" if pair else "", len(pair))
 
 
 def _distance(row: ConfigSummary) -> tuple[bool, bool, float]:
@@ -142,64 +155,25 @@ def _distance(row: ConfigSummary) -> tuple[bool, bool, float]:
     return row.seeds < 2, row.config.family != "constant", away
 
 
-def _answer(
-    question: str,
-    claim: str,
-    fit: tuple[float, float, float] | None,
-    count: int,
-    contrast: str,
-    judge: Callable[[float, float], str],
-    missing: str,
-) -> Answer:
-    if fit is None:
-        text = f"not enough trials to tell: {missing}"
-        nothing = {"effect": None, "low": None, "high": None}
-        return Answer(question=question, claim=claim, verdict="no data", configurations=count, text=text, **nothing)
-    effect, low, high = fit
-    verdict = judge(low, high)
-    text = f"{verdict}: {contrast}: {effect:+.2f} points of error (95 % interval {low:+.2f} to {high:+.2f})"
-    return Answer(
-        question=question,
-        claim=claim,
-        verdict=verdict,
-        effect=effect,
-        low=low,
-        high=high,
-        configurations=count,
-        text=text,
-    )
-
-
-def _effect(
-    rows: Rows, treated: Sequence[bool], gamma: bool = True, family: bool = False
-) -> tuple[float, float, float] | None:
+def _effect(rows: Rows, treated: Sequence[bool], gamma: bool = True, family: bool = False) -> Effect | None:
     """Return the coefficient of `treated` and its 95 % interval; None where there is too little to compare."""
     flag = np.asarray(treated, dtype=float)
     if min(flag.sum(), len(flag) - flag.sum()) < 2:
         return None
-    design = np.column_stack([flag, np.ones(len(flag)), *_controls(rows, gamma, family)])
-    target = np.array([row.error_mean for row in rows])
+    cost, value = np.array([(row.extra_propagation, row.config.gamma_rst) for row in rows]).T
+    columns = [flag, np.ones(len(flag)), cost, cost**2, *([value, value**2] if gamma else [])]
+    for kinds in ([[row.config.family for row in rows]] if family else []) + [[row.config.rule for row in rows]]:
+        columns += [np.array([kind == choice for kind in kinds], dtype=float) for choice in sorted(set(kinds))[1:]]
     weight = np.sqrt([row.seeds for row in rows])
-    return _coefficient(design * weight[:, None], target * weight)
+    target = np.array([row.error_mean for row in rows])
+    return _coefficient(np.column_stack(columns) * weight[:, None], target * weight)
 
 
-def _controls(rows: Rows, gamma: bool, family: bool) -> list[Array]:
-    cost = np.array([row.extra_propagation for row in rows])
-    columns = [cost, cost**2]
-    if gamma:
-        value = np.array([row.config.gamma_rst for row in rows])
-        columns += [value, value**2]
-    for name in ("family", "rule") if family else ("rule",):
-        kinds = [str(getattr(row.config, name)) for row in rows]
-        columns += [np.array([k == choice for k in kinds], dtype=float) for choice in sorted(set(kinds))[1:]]
-    return columns
-
-
-def _coefficient(design: Array, target: Array) -> tuple[float, float, float] | None:
+def _coefficient(design: Array, target: Array) -> Effect | None:
     """Return the first coefficient with its HC3 interval; None where the data do not determine it."""
     df = len(target) - int(np.linalg.matrix_rank(design))
     inverse = np.linalg.pinv(design.T @ design)
-    # What of the first column the others cannot make: nothing left means no contrast.
+    # The part of the first column that the others do not explain: without it there is no contrast.
     rest = design[:, 1:]
     own = design[:, 0] - rest @ np.linalg.lstsq(rest, design[:, 0], rcond=None)[0]
     if df < 2 or float(own @ own) < 1e-9:

@@ -85,6 +85,7 @@ def nondominated_probability(
     rival = np.ones(len(costs), dtype=bool) if rivals is None else np.asarray(rivals, dtype=bool)
     order = np.argsort(costs, kind="stable")
     order = order[~_surely_dominated(posterior.mean[order], posterior.scale[order], rival[order])]
+    # The table of samples holds at most about two million numbers.
     samples = samples or max(500, min(SAMPLES, 2_000_000 // max(len(order), 1)))
     mu = posterior.subset(order).sample(samples)
     lowest = np.where(rival[order, None], mu, np.inf)

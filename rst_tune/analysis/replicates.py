@@ -7,8 +7,8 @@ from statistics import fmean, stdev
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rst_tune.analysis.features import FeatureEncoding
 from rst_tune.analysis.pareto import nondominated
 from rst_tune.analysis.replicate_model import MeanPosterior, fit_means, nondominated_probability
 from rst_tune.analysis.surrogate import Surrogate
@@ -116,7 +116,11 @@ def mean_posterior(points: Sequence[ConfigSummary], rows: Sequence[ConfigSummary
     if not points or not any(row.seeds > 1 for row in everything):
         return None
     errors = [dict(zip(row.seed_ids, row.errors, strict=True)) for row in everything]
-    return fit_means(errors, _features(everything)).subset(np.arange(len(points)))
+    configs = [row.config for row in everything]
+    features = FeatureEncoding.of(configs).encode(configs)
+    # The regression is linear, the error is not: cost and degree enter with their squares.
+    features = np.column_stack([features, features[:, :2] ** 2])
+    return fit_means(errors, features).subset(np.arange(len(points)))
 
 
 def _summaries(groups: Mapping[str, list[Trial]]) -> list[ConfigSummary]:
@@ -175,13 +179,3 @@ def _chances(rows: Sequence[ConfigSummary], rivals: list[bool]) -> list[float | 
     costs = [row.extra_propagation for row in rows]
     chances: list[float | None] = nondominated_probability(posterior, costs, rivals).tolist()
     return chances
-
-
-def _features(rows: Sequence[ConfigSummary]) -> NDArray[np.float64]:
-    """Return cost and gamma with their squares, and the family and the rule as indicators."""
-    cost = np.array([row.extra_propagation for row in rows])
-    gamma = np.array([row.config.gamma_rst for row in rows])
-    columns = [cost, cost**2, gamma, gamma**2]
-    for values in ([row.config.family for row in rows], [row.config.rule for row in rows]):
-        columns += [np.array([v == choice for v in values], dtype=float) for choice in sorted(set(values))]
-    return np.column_stack(columns)

@@ -1,7 +1,7 @@
 """A Gaussian process over (cost, degree, kind), fitted to the logarithm of the error of every finished trial.
 
 Errors above 1.1 times the base optimizer's, or above three times the lower quartile where it was not run, are clipped:
-such a training is of no use, and how bad it is tells nothing about the good ones. `errors` and `log_errors` are about
+such a training is of no use, and its exact error would only widen the scale. `errors` and `log_errors` are about
 the true mean error, diverged seeds included; `interval` is about a single training, with the noise between seeds that
 the same fit estimates.
 """
@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +39,8 @@ MIN_ERROR = 1e-3
 CLIP_BASE, CLIP_QUARTILE = 1.1, 3.0
 # Prior of the kernel parameters: variance and noise in units of the targets' variance, the length scales in units of
 # the features, and the standard deviation of their logarithms. Thirty noisy trials do not determine five numbers; held
-# near these values the sampler gained 0.03 to 0.12 over TPE (docs/log.md, 2026-11-16, third part). Other values near
-# these made no difference above two standard errors (2026-11-17, second part).
+# near typical values, with clipped errors, the sampler gained 0.03 to 0.12 over TPE and random sampling (docs/log.md,
+# 2026-11-16, third part). Other values made no difference above two standard errors (2026-11-17, second part).
 VARIANCE, LENGTH, NOISE, PRIOR_SD = 1.5, 1.2, 0.4, 0.3
 # Length scale of the divergence model, and the number of stable trainings that its prior is worth: for the probability
 # of a divergence and for the mean error. A prior of 40 for both made the 90 % interval cover 78 % of the trainings; one
@@ -61,6 +61,16 @@ class DivergenceModel:
     ratios: Array
     diverged: Array
     kernel: GroupedMatern
+
+    @classmethod
+    def fit(cls, errors: Array, predicted: Array, features: Array, sizes: tuple[int, ...], limit: float) -> Self:
+        """Return the model of errors above `limit`, which count as diverged, against the predicted errors."""
+        return cls(
+            features=features,
+            ratios=np.minimum(errors / predicted, MAX_ERROR_RATIO),
+            diverged=(errors > limit).astype(float),
+            kernel=GroupedMatern((DIVERGENCE_LENGTH,) * len(sizes), sizes),
+        )
 
     def mean_factor(self, features: Array) -> Array:
         """Return the mean error over the error without divergence; near 1 far from diverged trials."""
@@ -165,12 +175,13 @@ def fit_surrogate(
     base = [error for trial, error in zip(used, errors, strict=True) if trial.config.is_base]
     clip = CLIP_BASE * float(np.mean(base)) if base else outlier
     features, target = encoding.encode([t.config for t in used]), np.log(np.minimum(errors, clip))
-    same = kernel_params is not None and kernel_params.k1.k2.sizes == encoding.group_sizes
-    model = _conditioned(kernel_params, features, target) if same else _fitted(features, encoding.group_sizes, target)
+    sizes = encoding.group_sizes
+    same = kernel_params is not None and kernel_params.k1.k2.sizes == sizes
+    model = _conditioned(kernel_params, features, target) if same else _fitted(features, sizes, target)
     rules = Counter(c.rule for c in configs if c.extra_propagation > 0)
     return Surrogate(
         model=model,
-        divergence=_divergence(model, features, encoding.group_sizes, errors, max(outlier, clip)),
+        divergence=DivergenceModel.fit(errors, np.exp(model.predict(features)), features, sizes, max(outlier, clip)),
         encoding=encoding,
         rule=max(encoding.rules, key=lambda rule: rules[rule]),
     )
@@ -213,14 +224,3 @@ def _conditioned(kernel: Any, features: Array, target: Array) -> Any:
     """Return a process whose kernel parameters are given."""
     with threadpool_limits(1):
         return GaussianProcessRegressor(kernel, normalize_y=True, optimizer=None).fit(features, target)
-
-
-def _divergence(
-    model: Any, features: Array, group_sizes: tuple[int, ...], errors: Array, threshold: float
-) -> DivergenceModel:
-    return DivergenceModel(
-        features=features,
-        ratios=np.minimum(errors / np.exp(model.predict(features)), MAX_ERROR_RATIO),
-        diverged=(errors > threshold).astype(float),
-        kernel=GroupedMatern((DIVERGENCE_LENGTH,) * len(group_sizes), group_sizes),
-    )

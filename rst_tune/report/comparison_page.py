@@ -64,7 +64,7 @@ def verdict(comparison: Comparison) -> str:
         return "nothing to compare yet: fewer than two of these searches have a front"
     best, second, *_ = sorted(known, key=lambda entry: -entry.hypervolume)
     sizes = f"{formatting.number(best.hypervolume, 3)} against {formatting.number(second.hypervolume, 3)}"
-    text = f"{best.name} has the larger hypervolume, {sizes} of {second.name}"
+    text = f"the search {best.name} has the larger hypervolume, {sizes} of {second.name}"
     if best.low is None or second.high is None:
         return f"{text}; with one seed per point the noise is unknown"
     return f"{text}; their 95 % intervals {'do not overlap' if best.low > second.high else 'overlap'}"
@@ -81,7 +81,7 @@ def _tables(comparison: Comparison) -> str:
     rows = errors_by_cost(comparison)
     if not rows:
         return table
-    note = '<p class="note">Differences from the first search with 95 % intervals; below 0 is better.</p>'
+    note = '<p class="note under">Differences from the first search with 95 % intervals; below 0 is better.</p>'
     return table + _text_table(("error within", first, *(f"{name}, difference" for name in others)), rows) + note
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "probability",
     "sentence",
     "timestamp",
+    "unbroken",
 ]
 
 MISSING = "–"
@@ -178,11 +179,20 @@ def json_safe(value: Any) -> Any:
     return value
 
 
-def sentence(text: str) -> str:
-    """Return a clause as a sentence, with non-breaking spaces around ± and =, and before %.
+def unbroken(text: str) -> str:
+    """Return text with non-breaking spaces around ± and =, and before %.
 
-    >>> sentence("error 3.7 ± 0.1 %") == "Error 3.7\\u00a0±\\u00a00.1\\u00a0%."
+    >>> unbroken("c = 0.5, error 3.7 ± 0.1 %") == "c\\u00a0=\\u00a00.5, error 3.7\\u00a0±\\u00a00.1\\u00a0%"
     True
     """
-    text = re.sub(r" ([±=]) ", "\u00a0\\1\u00a0", text).replace(" %", "\u00a0%")
+    return re.sub(r" ([±=]) ", "\u00a0\\1\u00a0", text).replace(" %", "\u00a0%")
+
+
+def sentence(text: str) -> str:
+    """Return a clause as a sentence.
+
+    >>> sentence("no trial ended")
+    'No trial ended.'
+    """
+    text = unbroken(text)
     return text[:1].upper() + text[1:].rstrip(".") + "."

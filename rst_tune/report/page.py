@@ -39,7 +39,9 @@ def render(analysis: Analysis) -> str:
     """Return the page of a search as one string."""
     front, *rest = parts = panels(analysis)
     sections = [
-        answer_section(analysis.answer, analysis.caveats, page_data.key_figures(analysis)),
+        answer_section(
+            analysis.answer, [formatting.sentence(c) for c in analysis.caveats], page_data.key_figures(analysis)
+        ),
         section(front, _front_table(analysis)),
         *(section(panel) for panel in rest),
         _trials(analysis.search),
@@ -95,7 +97,7 @@ def section(panel: Panel, after: str = "") -> str:
 def _plots(panel: Panel) -> str:
     items = []
     for index, (caption, figure) in enumerate((panel.plots or {}).items()):
-        name, _, result = map(escape_html, caption.partition("\n"))
+        name, _, result = map(escape_html, formatting.unbroken(caption).partition("\n"))
         head = f"<h3>{name}<br><span>{result}</span></h3>" if caption else ""
         place = f'data-figure="{panel.name}-{index}" style="height:{figure.layout.height}px"'
         label = escape_html(caption or panel.title)
@@ -114,7 +116,7 @@ def answer_section(answer: str, caveats: Sequence[str], numbers: Sequence[tuple[
     head = f"<h1>{escape_html(formatting.sentence(answer))}</h1>"
     facts = "".join(f"<div><dt>{escape_html(k)}</dt><dd>{escape_html(v)}</dd></div>" for k, v in numbers)
     facts = f'<dl class="facts">{facts}</dl>' if facts else ""
-    notes = "".join(f"<li>{escape_html(formatting.sentence(caveat))}</li>" for caveat in caveats)
+    notes = "".join(f"<li>{escape_html(caveat)}</li>" for caveat in caveats)
     notes = f'<ul class="caveats" aria-label="Caveats">{notes}</ul>' if notes else ""
     return f'<section id="answer" class="answer">{head}{facts}{notes}</section>'
 

@@ -72,7 +72,7 @@ def _front(analysis: Analysis) -> Panel:
     span = visible_range(points)
     above = sum(p.error_mean > span[1] for p in points) if span else 0
     if above:
-        note += f" {above:,} configurations with a higher error are outside the figure; a double click shows them."
+        note += f" Outside the figure, until a double click: {above:,} with a higher error."
     return figure_panel("front", "The front", note, figures.front(points, analysis.recommended, baselines(analysis)))
 
 

@@ -43,7 +43,7 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
     """Return the cost of a search beside that of the paper's grid. The keys are those of `Estimate.to_dict`."""
     share = estimate["pairs_budget"] / estimate["paper_grid_pairs"]
     rungs = ", ".join(map(str, estimate["rungs"])) or "none"
-    pair = estimate["seconds_a_pair"]
+    pair = estimate["seconds_per_pair"]
     pairs = {name: formatting.number(estimate[f"pairs_{name}"]) for name in ("search", "confirm")}
     grid_time = _hours(estimate["paper_grid_device_hours"])
     rows = [
@@ -68,11 +68,9 @@ def training_table(result: Mapping[str, Any]) -> RenderableType:
         "realized_extra_propagation": "extra propagation, realized",
         "extra_propagation": "extra propagation, expected",
     }
-    return row_table((names.get(name, name.replace("_", " ")), _cell(value)) for name, value in result.items())
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else formatting.format_value(value)
+    return row_table(
+        (names.get(name, name.replace("_", " ")), formatting.format_value(value)) for name, value in result.items()
+    )
 
 
 def listing_table(entries: Sequence[Mapping[str, str]]) -> Table:

@@ -62,10 +62,7 @@ class Draws:
 
     def to(self, device: torch.device) -> "Draws":
         """Return the draws on `device`."""
-        return Draws(*(None if each is None else each.to(device) for each in self._all()))  # type: ignore[arg-type]
-
-    def _all(self) -> tuple[Tensor | None, ...]:
-        return self.order, self.flips, self.offsets, self.centres, self.weights
+        return Draws(**{name: None if each is None else each.to(device) for name, each in vars(self).items()})  # type: ignore[arg-type]
 
 
 def draw_epoch(
@@ -91,16 +88,11 @@ def draw_epoch(
     def positions(purpose: str, rows: int, columns: int) -> Tensor:
         return (uniform(purpose, used, 2) * torch.tensor([rows, columns])).long()
 
+    blend = numpy_generator(seed, "mixup", epoch).beta(mixup_alpha, mixup_alpha, used // batch_size)
     return Draws(
         order=torch.randperm(count, generator=torch_generator(seed, "order", epoch))[:used],
         flips=uniform("flip", used) < 0.5 if "flip" in augment else None,
         offsets=positions("crop", 2 * PADDING + 1, 2 * PADDING + 1) if "crop" in augment else None,
         centres=positions("cutout", height, width) if "cutout" in augment else None,
-        weights=_beta(mixup_alpha, used // batch_size, seed, epoch) if "mixup" in augment else None,
+        weights=torch.from_numpy(blend).float() if "mixup" in augment else None,
     )
-
-
-def _beta(alpha: float, count: int, seed: int, epoch: int) -> Tensor:
-    """Return Beta(alpha, alpha) draws."""
-    draws = numpy_generator(seed, "mixup", epoch).beta(alpha, alpha, count)
-    return torch.from_numpy(draws).float()

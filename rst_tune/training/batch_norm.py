@@ -17,7 +17,7 @@ def synchronize_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
     computes the same with two all-reduces per layer; it is exact, and made for tests and small models, not for speed.
     """
     if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-any-return]
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-any-return, no-untyped-call]
     for module in model.modules():
         if isinstance(module, _BatchNorm):
             # Parameters, buffers and hooks stay those of the module.
@@ -71,4 +71,4 @@ class _CpuSyncBatchNorm(_BatchNorm):
 
 
 def _all_reduce(values: Tensor) -> Tensor:
-    return _AllReduce.apply(values)  # type: ignore[no-any-return, no-untyped-call]
+    return _AllReduce.apply(values)  # type: ignore[no-any-return]

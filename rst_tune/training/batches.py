@@ -226,10 +226,10 @@ class _FileBatches(_Common):
     def _items(self, draws: Draws, epoch: int, step: int) -> list[Item]:
         """Return the items of one batch, each with the seed of its crop if crops are random."""
         rows = self.rows(step, step + 1)
-        indices = draws.order[rows].tolist()
+        indices = draws.order[rows]
         if "resized-crop" not in self.task.augment:
-            return [(0, index, None) for index in indices]
-        return [(0, index, (self.seed, epoch, row)) for index, row in zip(indices, rows.tolist(), strict=True)]
+            return _centre_crops(0, indices)
+        return [(0, index, (self.seed, epoch, row)) for index, row in zip(indices.tolist(), rows.tolist(), strict=True)]
 
     def sample(self, count: int) -> Batch:
         files = self.data.train.images
@@ -241,6 +241,9 @@ class _FileBatches(_Common):
     def evaluation(self, split: Split) -> Iterator[Batch]:
         number = next(n for n, each in enumerate(self._splits) if each is split)
         own = torch.split(torch.arange(self.layout.rank, len(split), self.layout.world), self.per_rank)
-        items = ([(number, index, None) for index in some.tolist()] for some in own)
-        for some, images in zip(own, self._reader.read(items), strict=True):
+        for some, images in zip(own, self._reader.read(_centre_crops(number, some) for some in own), strict=True):
             yield self.plain(images, split.labels[some])
+
+
+def _centre_crops(split: int, indices: Tensor) -> list[Item]:
+    return [(split, index, None) for index in indices.tolist()]

@@ -9,7 +9,7 @@ from rst_tune.training import metrics
 
 PHASES = ("data", "pass1", "pass2", "step", "evaluation")
 
-__all__ = ["Clock", "make_clock"]
+__all__ = ["Clock", "make_clock", "synchronize"]
 
 _Event = torch.cuda.Event
 
@@ -52,8 +52,9 @@ class Clock:
 class _CudaClock(Clock):
     """Records events on the stream and reads them later, so that `mark` never synchronizes."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
         super().__init__()
+        self._device = device
         self._events: list[tuple[str, _Event]] = []
 
     def start(self) -> None:
@@ -61,11 +62,11 @@ class _CudaClock(Clock):
 
     def mark(self, phase: str) -> None:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
+        event.record(torch.cuda.current_stream(self._device))
         self._events.append((phase, event))
 
     def read(self) -> dict[str, float]:
-        torch.cuda.synchronize()
+        synchronize(self._device)
         for (_, earlier), (phase, later) in zip(self._events, self._events[1:], strict=False):
             if phase:
                 self._seconds[phase] += earlier.elapsed_time(later) / 1000
@@ -74,6 +75,12 @@ class _CudaClock(Clock):
         return dict(self._seconds)
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait until `device` has finished all work. Call this before reading a wall clock; a no-op on the CPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def make_clock(device: torch.device) -> Clock:
     """Return the clock for `device`."""
-    return _CudaClock() if device.type == "cuda" else Clock()
+    return _CudaClock(device) if device.type == "cuda" else Clock()

@@ -75,9 +75,10 @@ class Dataset:
         """
         digest = hashlib.blake2b(json.dumps([self.classes, self.shape]).encode(), digest_size=16)
         for split in (self.train, self.validation, self.test):
-            digest.update(split.labels.numpy())
             images = split.images
-            digest.update(images.numpy() if isinstance(images, Tensor) else images.fingerprint(HASHED_FILES))
+            digest.update(split.labels.numpy().data)
+            content = images.numpy().data if isinstance(images, Tensor) else images.fingerprint(HASHED_FILES)
+            digest.update(content)
         return digest.hexdigest()
 
 

@@ -1,13 +1,19 @@
-"""One run over several processes: rank, world size and reductions. With one process all are no-ops."""
+"""One run over several processes: rank, world size and reductions. With one process all are no-ops.
+
+Order, augmentation, mixup partners and batch norm are those of the global batch, so with `eps: global` the number of
+ranks changes a training by rounding alone. Two things still depend on it: with `eps: local` each rank ascends along the
+gradient of its own slice (m-sharpness), and dropout masks are drawn per rank.
+"""
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from rst_tune.errors import InputError
 from rst_tune.training.batch_norm import synchronize_batch_norm
 
-__all__ = ["barrier", "default_device", "gather", "own_share", "rank", "sum_over_processes", "world_size", "wrap"]
+__all__ = ["barrier", "gather", "own_share", "rank", "select_device", "sum_over_processes", "world_size", "wrap"]
 
 
 def _active() -> bool:
@@ -52,11 +58,27 @@ def barrier() -> None:
         dist.barrier()
 
 
-def default_device() -> torch.device:
-    """Return the CUDA device of this process if there is one, else the CPU."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", rank() % torch.cuda.device_count())
+def select_device(device: str | torch.device | None = None) -> torch.device:
+    """Return the device of this process and make it the current one.
+
+    None is the CUDA device of this rank if there is one, else the CPU. Kernels, NCCL and allocations without an
+    explicit device use the current one: without `set_device` every rank would also occupy device 0.
+    """
+    if device is None:
+        device = f"cuda:{rank() % torch.cuda.device_count()}" if torch.cuda.is_available() else "cpu"
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"`device` must be cpu, cuda or cuda:<number>, got {device!r}") from error
+    if chosen.type != "cuda":
+        return chosen
+    if not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count():
+        raise InputError(
+            f"`device` {chosen} does not exist, there are {torch.cuda.device_count()} CUDA devices: use cpu"
+        )
+    chosen = torch.device("cuda", torch.cuda.current_device() if chosen.index is None else chosen.index)
+    torch.cuda.set_device(chosen)
+    return chosen
 
 
 def wrap(model: nn.Module, device: torch.device) -> nn.Module:

@@ -67,7 +67,7 @@ class Run:
         self.total_epochs = task.recipe.epochs if epochs is None else epochs
         if self.total_epochs < 1:
             raise InputError(f"`epochs` must be at least 1, got {epochs}")
-        self.device = distributed.default_device() if device is None else torch.device(device)
+        self.device = distributed.select_device(device)
         self.data = load_dataset(task.data) if data is None else data
         self.rho = task.recipe.rho if method.rho is None else method.rho
         self.status: Status = "running"
@@ -93,7 +93,8 @@ class Run:
         recipe, method = self.task.recipe, self.method
         schedule = schedules.from_dict(method.schedule)
         self._warmup_steps = round(recipe.warmup_epochs / recipe.epochs * self.total_steps)
-        mean = expected_extra_propagation(schedule, self.total_steps, method.rule, method.rule_options)
+        share = recipe.batch_size // self._world
+        mean = expected_extra_propagation(schedule, self.total_steps, method.rule, method.rule_options, share)
         # With rho = 0 or gamma_gnr = 0 the optimizer takes no second pass.
         self.extra_propagation = mean if self.rho > 0 and method.gamma_gnr > 0 else 0.0
         self.optimizer = RST(
@@ -105,6 +106,9 @@ class Run:
             gamma_gnr=method.gamma_gnr,
             rule=method.rule,
             rule_options=method.rule_options,
+            policy=method.policy,
+            policy_options=method.policy_options,
+            cap=method.cap,
             seed=self.seed,
             clip=recipe.max_grad_norm,
             eps=recipe.eps,
@@ -143,7 +147,8 @@ class Run:
 
     def steps(self, count: int) -> int:
         """Train up to `count` steps within the current epoch and return the number done."""
-        self._check_running()
+        if self.finished:
+            raise InputError(f"a run that is {self.status} cannot be trained further: start a new one")
         todo = min(count, self.steps_per_epoch - self._step_in_epoch)
         if self._stream is None:
             self._stream = self._batches.epoch(self.epoch_index, self._step_in_epoch)
@@ -288,7 +293,3 @@ class Run:
         self._loss_sum = distributed.own_share(state["loss_sums"]).to(self.device)
         self._clock.load(state["seconds"])
         self._stream = None
-
-    def _check_running(self) -> None:
-        if self.finished:
-            raise InputError(f"a run that is {self.status} cannot be trained further: start a new one")

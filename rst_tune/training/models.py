@@ -11,7 +11,7 @@ from rst_tune.errors import InputError
 from rst_tune.registry import Registry
 from rst_tune.training.factories import Factory, check_factory_name, resolve_factory
 
-__all__ = ["MODELS", "build_model", "known_model", "parameter_count"]
+__all__ = ["MODELS", "build_model", "known_model"]
 
 Shape = tuple[int, int, int]
 
@@ -142,11 +142,6 @@ def build_model(
                 f"model {name!r} does not take the options {options}: {type(error).__name__}: {error}"
             ) from error
     return _checked(name, model, classes, shape)
-
-
-def parameter_count(model: nn.Module) -> int:
-    """Return the number of trainable weights."""
-    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 
 def _checked(name: str, model: object, classes: int, shape: Shape) -> nn.Module:

@@ -35,14 +35,11 @@ def make_model(task: Task, data: Dataset, device: torch.device, *, seed: int) ->
     if recipe.channels_last:
         model.to(memory_format=torch.channels_last)
     if recipe.compile:
-        model.compile(backend=_known_backend(recipe.compile if isinstance(recipe.compile, str) else "inductor"))
+        backend = recipe.compile if isinstance(recipe.compile, str) else "inductor"
+        if backend not in torch.compiler.list_backends(exclude_tags=()):
+            raise unknown_name("torch.compile backend in `compile`", backend, torch.compiler.list_backends())
+        model.compile(backend=backend)
     return model
-
-
-def _known_backend(name: str) -> str:
-    if name not in torch.compiler.list_backends(exclude_tags=()):  # type: ignore[arg-type]
-        raise unknown_name("torch.compile backend in `compile`", name, torch.compiler.list_backends())
-    return name
 
 
 def make_base_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:

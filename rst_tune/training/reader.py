@@ -21,7 +21,7 @@ class FileReader:
         self._sampler = _BatchSampler()
         self._loader: DataLoader[Tensor] = DataLoader(
             _Splits(splits),
-            batch_sampler=self._sampler,  # type: ignore[arg-type]
+            batch_sampler=self._sampler,
             num_workers=workers,
             persistent_workers=workers > 0,
             pin_memory=pin_memory,

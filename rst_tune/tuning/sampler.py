@@ -3,9 +3,9 @@
 Of many random points of the space, and then of many near the best of them, it proposes the one with the largest
 expected hypervolume improvement per pair that its training costs. The cost of a point is known before training, so only
 the error is uncertain: the improvement is a sum of expected improvements over the steps of the front of the posterior
-means. The posterior comes from `analysis.surrogate`. A running trial counts with its posterior mean, so that workers do not
-propose the same point twice. A stopped trial counts with the final error that its last rung predicts: where some seeds
-break down the rungs stop those, and a surrogate of the finished ones alone would be too optimistic.
+means. The posterior comes from `analysis.surrogate`. A running trial counts with its posterior mean, so that workers do
+not propose the same point twice. A stopped trial counts with the final error that its last rung predicts: where some
+seeds break down the rungs stop those, and a surrogate of the finished ones alone would be too optimistic.
 """
 
 from collections.abc import Callable, Mapping, Sequence

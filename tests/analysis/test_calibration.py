@@ -7,7 +7,7 @@ import pytest
 
 from rst_tune.analysis import surrogate
 from rst_tune.records import Role, Status, Trial, TrialConfig
-from tests.analysis.coverage import coverage
+from tests.analysis.interval_coverage import coverage
 
 TABLE = Path(__file__).parents[2] / "experiments" / "benchmarks" / "digits_table.npz"
 pytestmark = pytest.mark.skipif(not TABLE.exists(), reason="the table is made by experiments/benchmarks/make_table.py")

@@ -10,7 +10,7 @@ from rst_tune.analysis.analysis import analyze
 from rst_tune.analysis.surrogate import fit_surrogate
 from rst_tune.errors import InputError
 from rst_tune.records import Role, load
-from tests.analysis.coverage import coverage
+from tests.analysis.interval_coverage import coverage
 from tests.analysis.synthetic import make_config, true_error, write_search
 
 

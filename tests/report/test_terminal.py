@@ -209,7 +209,7 @@ def test_an_estimate_without_measured_time_has_no_nan():
     estimate = {
         "name": "[/red]", "search_id": "0", "epochs": 2, "steps_per_epoch": 3, "rungs": [], "slots": 1,
         "pairs_budget": float("nan"), "pairs_search": float("nan"), "pairs_confirm": 0.0, "trials_unstopped": 1,
-        "trials_stopped": 2, "seconds_a_pair": None, "device_hours": float("nan"), "wall_hours": None,
+        "trials_stopped": 2, "seconds_per_pair": None, "device_hours": float("nan"), "wall_hours": None,
         "paper_grid_pairs": 450.0, "paper_grid_device_hours": None,
     }  # fmt: skip
     text = text_of(tables.estimate_table(estimate))

@@ -9,7 +9,7 @@ import torch
 
 from rst_tune.errors import InputError
 from rst_tune.method.ascent import RULES
-from rst_tune.training import metrics
+from rst_tune.training import distributed, metrics
 from rst_tune.training.checkpoint import CheckpointError
 from rst_tune.training.loop import Run
 from rst_tune.training.task import Method, Task
@@ -304,6 +304,48 @@ def test_what_does_not_fit_the_data_is_refused_before_training(digits, change, m
 def test_zero_epochs_are_refused(digits):
     with pytest.raises(InputError, match="`epochs` must be at least 1, got 0"):
         Run(Task(), HALF, epochs=0, data=digits)
+
+
+@pytest.mark.parametrize("steps_per_epoch", [1, 10])
+@pytest.mark.parametrize(("epochs", "warmup"), [(1, 0.0), (1, 0.5), (1, 0.99), (1200, 40.0)])
+def test_one_epoch_is_a_training_also_with_warmup(digits, epochs, warmup, steps_per_epoch):
+    task = small_task(epochs=epochs, warmup_epochs=warmup, batch_size=1000 // steps_per_epoch, optimizer="adam")
+    run = finish(Run(task, HALF, epochs=1, data=digits, device="cpu"))
+    assert run.status == "complete"
+    assert run.step_index == run.total_steps == steps_per_epoch
+
+
+@pytest.fixture
+def two_devices(monkeypatch):
+    """Two CUDA devices, as far as the choice of a device asks."""
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    return chosen
+
+
+@pytest.mark.parametrize(
+    ("given", "rank", "device"), [(None, 1, "cuda:1"), ("cuda:1", 0, "cuda:1"), ("cuda", 0, "cuda:0")]
+)
+def test_a_cuda_device_becomes_the_current_one(two_devices, monkeypatch, given, rank, device):
+    monkeypatch.setattr(distributed, "rank", lambda: rank)
+    assert distributed.select_device(given) == torch.device(device)
+    assert two_devices == [torch.device(device)]
+
+
+def test_the_cpu_of_a_machine_with_cuda_stays_the_cpu(two_devices):
+    assert distributed.select_device("cpu") == torch.device("cpu")
+    assert two_devices == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"), [("gpu", "must be cpu, cuda"), ("cuda:7", "does not exist"), ("", "must be cpu, cuda")]
+)
+def test_a_device_that_does_not_exist_is_refused(given, message, digits):
+    with pytest.raises(InputError, match=message):
+        Run(small_task(), HALF, data=digits, device=given)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

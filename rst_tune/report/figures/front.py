@@ -64,9 +64,9 @@ def _set_cost_axis(fig: go.Figure, points: Sequence[ConfigSummary]) -> None:
 
 
 def _write_name(fig: go.Figure, name: str, point: ConfigSummary) -> None:
-    """Write a name below a point; at low costs, where the axis is near, to the right of it."""
+    """Write a name below a point; at low costs, where the line starts, above it and to the right."""
     low = point.extra_propagation < 0.5
-    shift = {"xanchor": "left", "xshift": 9, "yshift": -13} if low else {"xanchor": "center", "yshift": -19}
+    shift = {"xanchor": "left", "xshift": 7, "yshift": 14} if low else {"xanchor": "center", "yshift": -19}
     place = {"x": point.extra_propagation, "y": point.error_mean}
     fig.add_annotation(text=formatting.escape_html(name), showarrow=False, **place, **shift)
 
