@@ -180,6 +180,7 @@ def _model_loader(analysis: "Analysis", experiment: "Experiment") -> Callable[[s
     from rst_tune.training.loop import Run
     from rst_tune.tuning.backend.runner import model_path, to_method
 
+    experiment.import_model()
     data = load_dataset(experiment.task.data)
     trials = {trial.key: trial for trial in analysis.search.trials}
 
@@ -328,6 +329,7 @@ def train(
         where = str(method_file)
         given = yaml_files.read_yaml(yaml_files.existing(method_file))
         seed = int(given.pop("seed", seed))
+    experiment.import_model()
     run = Run(experiment.task, yaml_files.validate(Method, given, where), seed=seed, device=device)
     return run, run.progress()
 
