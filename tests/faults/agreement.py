@@ -47,9 +47,9 @@ def assert_study_agrees(output: Path) -> None:
 
 def assert_mlflow_agrees(output: Path) -> None:
     from mlflow.tracking import MlflowClient
-    from rst_tune.tracking.client import embedded_uri
 
     from rst_tune.tracking import names
+    from rst_tune.tracking.client import embedded_uri
 
     client = MlflowClient(tracking_uri=embedded_uri(output))
     experiments = [e.experiment_id for e in client.search_experiments() if e.name != "Default"]
