@@ -1,6 +1,7 @@
 """Everything the command line does, one call each. Imports are late: each call loads only what it needs."""
 
 import csv
+import io
 import json
 import logging
 import time
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rst_tune.analysis.compare import Comparison
     from rst_tune.records import Search
     from rst_tune.report.progress import ProgressView
-    from rst_tune.tracking import SyncResult, UiPage
+    from rst_tune.tracking import SyncResult, UiLinks
     from rst_tune.training.loop import Progress, Run
     from rst_tune.tuning.controller import SearchController
     from rst_tune.tuning.doctor import Check
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from rst_tune.tuning.experiment import Experiment
 
 __all__ = [
-    "analyze", "compare", "doctor", "export", "find_search", "finish", "list_entries", "load_experiment", "paper", "plan",
-    "search", "status", "sync", "train", "training_result", "ui", "write_report",
+    "analyze", "compare", "doctor", "export", "find_search", "finish", "list_entries", "load_experiment", "paper",
+    "plan", "search", "status", "sync", "train", "training_result", "ui", "write_report",
 ]  # fmt: skip
 
 REPORT_NAME = "report.html"
@@ -163,11 +164,13 @@ def _send_results(
 
     uri = experiment.tracking.uri if experiment is not None else None
     directory = analysis.search.directory
-    tracking.log_results(directory, paths, analysis.answer, uri)
+    tracking.log_results(directory, paths, uri, analysis=analysis)
     if not analysis.search.done or experiment is None or not (analysis.confirmed or register):
         return
     try:
-        tracking.log_models(directory, _model_loader(analysis, experiment), register=register, uri=uri)
+        tracking.log_models(
+            directory, _model_loader(analysis, experiment), register=register, uri=uri, analysis=analysis
+        )
     except (RuntimeError, InputError) as error:
         if register is not None:
             raise
@@ -180,6 +183,7 @@ def _model_loader(analysis: "Analysis", experiment: "Experiment") -> Callable[[s
     from rst_tune.training.loop import Run
     from rst_tune.tuning.backend.runner import model_path, to_method
 
+    experiment.import_model()
     data = load_dataset(experiment.task.data)
     trials = {trial.key: trial for trial in analysis.search.trials}
 
@@ -196,8 +200,9 @@ def _model_loader(analysis: "Analysis", experiment: "Experiment") -> Callable[[s
 def _write_front(analysis: "Analysis") -> list[Path]:
     rows, directory = analysis.rows(), analysis.search.directory
     files.write_text(directory / "front.json", json.dumps(rows, indent=2) + "\n")
-    with (directory / "front.csv").open("w", newline="") as file:
-        write_csv(rows, file)
+    table = io.StringIO(newline="")
+    write_csv(rows, table)
+    files.write_text(directory / "front.csv", table.getvalue())
     return [directory / "front.json", directory / "front.csv"]
 
 
@@ -226,11 +231,17 @@ def status(directory: Path | None = None) -> dict[str, Any]:
     return {**status_rows(analysis, **_budget_progress(analysis.search)), "tracking_uri": tracking_uri(analysis)}
 
 
-def tracking_uri(analysis: "Analysis") -> str:
-    """Return where MLflow has the search, without credentials."""
+def tracking_uri(analysis: "Analysis") -> str | None:
+    """Return where MLflow has the search, without credentials; None: it is not tracked."""
     from rst_tune import tracking
 
-    return tracking.public_uri(analysis.search.directory)
+    settings = analysis.search.header.experiment.get("tracking") or {}
+    if not settings.get("enabled", True):
+        return None
+    try:
+        return tracking.public_uri(analysis.search.directory)
+    except InputError:  # to connect one would need the credentials, which are not kept; to name it one does not
+        return settings.get("uri")
 
 
 def _budget_progress(found: "Search") -> dict[str, float | None]:
@@ -328,6 +339,7 @@ def train(
         where = str(method_file)
         given = yaml_files.read_yaml(yaml_files.existing(method_file))
         seed = int(given.pop("seed", seed))
+    experiment.import_model()
     run = Run(experiment.task, yaml_files.validate(Method, given, where), seed=seed, device=device)
     return run, run.progress()
 
@@ -368,7 +380,7 @@ def sync(directory: Path | None = None, uri: str | None = None) -> "SyncResult":
     return tracking.sync(find_search(directory).directory, uri)
 
 
-def ui(directory: Path | None = None, port: int = 0) -> "AbstractContextManager[UiPage]":
+def ui(directory: Path | None = None, port: int = 0) -> "AbstractContextManager[UiLinks]":
     """Return a context in which MLflow's UI is served for a search."""
     from rst_tune import tracking
 

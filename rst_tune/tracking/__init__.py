@@ -5,7 +5,7 @@ MLflow in order and once, in the background. So an unreachable server does not b
 and an empty store is filled again by `sync`.
 """
 
-from rst_tune.tracking.client import check_host, check_store
+from rst_tune.tracking.client import check_host, check_store, public_uri
 from rst_tune.tracking.models import log_models
 from rst_tune.tracking.syncer import SyncResult
 from rst_tune.tracking.tracker import NullTracker, Tracker, log_results, sync
@@ -20,6 +20,7 @@ __all__ = [
     "check_store",
     "log_models",
     "log_results",
+    "public_uri",
     "serve_ui",
     "sync",
 ]

@@ -27,6 +27,7 @@ __all__ = [
     "connect",
     "embedded_uri",
     "explain",
+    "public_uri",
     "quiet",
     "resolve_uri",
     "store_name",
@@ -206,6 +207,11 @@ def check_store(directory: Path, uri: str | None = None) -> tuple[bool, str]:
     except Exception as error:  # noqa: BLE001  whatever the store, its driver or the network raise
         return False, explain(chosen, error)
     return True, redact_text(chosen)
+
+
+def public_uri(directory: Path) -> str:
+    """Return the tracking URI of a search without credentials."""
+    return redact_text(resolve_uri(directory).uri)
 
 
 def check_host(uri: str | None = None) -> tuple[bool, str]:

@@ -94,7 +94,6 @@ class SearchRecord:
     search_id: str
     name: str
     start: int
-    user: str
     params: Mapping[str, str]
     task_params: Mapping[str, str]
     tags: Mapping[str, str]
@@ -116,12 +115,11 @@ def search_record(header: SearchStarted) -> SearchRecord:
     environment = {name: getattr(header, name) for name in ("versions", "devices", "commit", "data")}
     files = {names.EXPERIMENT_FILE: experiment, names.SPACE_FILE: experiment.get("space")}
     files[names.ENVIRONMENT_FILE] = redact({name: part for name, part in environment.items() if part})
-    tags = {names.SEARCH_ID: header.search_id, names.ROLE: "search", names.SOURCE: "rst-tune", names.USER: _user()}
+    tags = {names.SEARCH_ID: header.uid, names.ROLE: "search", names.SOURCE: "rst-tune", names.USER: _user()}
     return SearchRecord(
-        search_id=header.search_id,
+        search_id=header.uid,
         name=redact_text(header.name) or "rst-tune",
         start=milliseconds(header.time),
-        user=_user(),
         params={**task_params, **dict(_flatten(sections, depth=2))},
         task_params=task_params,
         tags={**tags, names.COMMIT: header.commit} if header.commit else tags,
@@ -182,7 +180,7 @@ def new_batch(trial: Trial, search: SearchRecord) -> Batch:
         names.ROLE: ROLES[trial.role],
         names.CONFIG_ID: trial.config_id,
         names.FULL_HORIZON: str(trial.full_horizon).lower(),
-        names.USER: search.user,
+        names.USER: search.tags[names.USER],
     }
     start = trial.sampled_at if trial.started_at is None else trial.started_at
     return Batch(key=trial.key, name=redact_text(name), start=milliseconds(start), identity=identity)

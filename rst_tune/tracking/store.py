@@ -106,10 +106,6 @@ class Store:
         created = self._ask(self.client.create_run, experiment, start_time=start, tags=dict(tags), run_name=name)
         return str(created.info.run_id)
 
-    def create_parent(self, experiment: str, search: SearchRecord) -> str:
-        """Create the run of a search and return its id."""
-        return self.create(experiment, f"{search.name} {search.search_id[:8]}", search.start, search.tags)
-
     def describe_parent(self, run_id: str, search: SearchRecord) -> None:
         """Write what is known of a search from its start: parameters, resolved files, data set."""
         self.write(run_id, params=search.params)

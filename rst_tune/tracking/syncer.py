@@ -207,7 +207,8 @@ class Syncer:
         if not state.parent:
             state.experiment = store.experiment(self._experiment or search.name, self.directory)
             found, state.runs = store.find_runs(state.experiment, search.search_id)
-            state.parent = found or store.create_parent(state.experiment, search)
+            name = f"{search.name} {search.search_id[:8]}"
+            state.parent = found or store.create(state.experiment, name, search.start, search.tags)
             state.save(self.path)
         for key in state.unsure:
             state.runs |= store.find_runs(state.experiment, search.search_id, key)[1]

@@ -6,33 +6,32 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import yaml
 
-from rst_tune.analysis.records import RECORD_NAME, load
+from rst_tune.records import LOG_NAME, load
 from rst_tune.training import metrics
 
-HERE = Path(__file__).parent
-COMMAND = [sys.executable, "-c", "from rst_tune.cli import main; main()", "run"]
+MAIN = "from rst_tune.cli import main; main()"
 PATIENCE = 900.0
 EXPERIMENT = {
     "name": "fault",
     "task": {
         "data": {"name": "digits", "validation": 200, "train_size": 256},
-        "model": {"name": "fault_models:slow"},
+        "model": {"name": "tests.faults.fault_models:slow"},
         "recipe": {"base": "digits", "epochs": 6},
     },
     "space": "grst",
-    "sampler": {"startup": 6},
+    "sampler": {"n_startup_trials": 6},
     "budget": {"trials": 8},
     "fidelity": {"rungs": 1},
     "stopping": {"name": "pareto-asha"},
-    "confirm": {"candidates": 2, "first": 1, "seeds": 2},
-    "resources": {"concurrent": 1, "checkpoint_seconds": 0},
+    "confirm": {"candidates": 2, "min_seeds": 1, "max_seeds": 2},
+    "resources": {"max_concurrent_trials": 1, "checkpoint_seconds": 0},
     "tracking": {"enabled": False},
 }
 # What two runs of one search may differ in: when and where something ran, and how long it took.
@@ -48,14 +47,23 @@ def write_experiment(folder: Path, **changes) -> Path:
 class Driver:
     """One `rst-tune run` in a session of its own."""
 
-    def __init__(self, experiment: Path, output: Path, address: str | None, *settings: str) -> None:
-        words = [str(experiment), "--output", str(output), "--quiet", *(f"--set={s}" for s in settings)]
-        words += ["--address", address] if address else []
+    def __init__(
+        self,
+        experiment: Path,
+        output: Path,
+        address: str | None,
+        *settings: str,
+        options: tuple[str, ...] = (),
+        before: str = "",
+    ) -> None:
+        """Start it. `before` is Python that the process runs first, to change its surroundings."""
+        words = ["run", str(experiment), "--output", str(output), "--quiet", *(f"--set={s}" for s in settings)]
+        words += ["--address", address, *options] if address else options
         self.output = output
         self._text = (experiment.parent / "driver.txt").open("w+")
         self.process = subprocess.Popen(
-            [*COMMAND, *words], stdout=self._text, stderr=subprocess.STDOUT, cwd=experiment.parent,
-            start_new_session=True, env={**os.environ, "COLUMNS": "200"},
+            [sys.executable, "-c", f"{before}\n{MAIN}", *words], stdout=self._text, stderr=subprocess.STDOUT,
+            cwd=experiment.parent, start_new_session=True, env={**os.environ, "COLUMNS": "200"},
             # Tests that run in the background of a shell inherit "ignore Ctrl-C"; a driver in a terminal does not.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
@@ -102,22 +110,22 @@ def _family(pid: int) -> list[psutil.Process]:
 
 
 @contextmanager
-def driver(*arguments):
-    started = Driver(*arguments)
+def driver(*arguments, **options):
+    started = Driver(*arguments, **options)
     try:
         yield started
     finally:
         started.end()
 
 
-def run(experiment: Path, output: Path, address: str | None, *settings: str) -> None:
+def run(experiment: Path, output: Path, address: str | None, *settings: str, **options) -> None:
     """Run a search to its end."""
-    with driver(experiment, output, address, *settings) as started:
+    with driver(experiment, output, address, *settings, **options) as started:
         assert started.wait() == 0, started.text[-3000:]
 
 
 def events(output: Path) -> list[dict]:
-    path = output / RECORD_NAME
+    path = output / LOG_NAME
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [event for line in lines if (event := _event(line)) is not None]
 
@@ -130,6 +138,10 @@ def _event(line: bytes) -> dict | None:
         return None
 
 
+def phases(output: Path) -> list[str]:
+    return [event["phase"] for event in events(output) if event["event"] == "phase"]
+
+
 def starts(output: Path) -> list[dict]:
     return [event for event in events(output) if event["event"] == "start"]
 
@@ -140,12 +152,19 @@ def checkpointed(output: Path) -> list[str]:
 
 
 def story(output: Path) -> list[dict]:
-    """Return the record without what may differ between two runs of one search, and without restarts."""
-    return [_settled(event) for event in events(output) if event["event"] not in ("search", "start")]
+    """Return the event log without what may differ between two runs of one search, and without restarts.
+
+    Epochs are reported again after a restart, so each trial's history stands at its end instead of the single reports.
+    """
+    histories = {trial.key: trial.history for trial in load(output).trials}
+    kept = (event for event in events(output) if event["event"] not in ("search", "start", "epochs"))
+    return [_settled(event, histories) for event in kept]
 
 
-def _settled(event: dict) -> dict:
+def _settled(event: dict, histories: dict[str, Mapping[str, list[float]]]) -> dict:
     kept = {name: value for name, value in event.items() if name not in VOLATILE}
+    if event["event"] == "end":
+        kept["history"] = histories[event["key"]]
     for name in ("metrics", "history"):
         if name in kept:
             kept[name] = {k: v for k, v in kept[name].items() if k not in metrics.TIMINGS}
@@ -153,14 +172,14 @@ def _settled(event: dict) -> dict:
 
 
 def assert_whole(output: Path) -> None:
-    """Every trial of a finished search was drawn once, ended once, and the search is done."""
+    """Every trial of a finished search was sampled once, ended once, and the search is done."""
     found = events(output)
     for kind in ("trial", "end"):
         keys = [event["key"] for event in found if event["event"] == kind]
         assert len(keys) == len(set(keys)), f"a trial has two events {kind!r}"
     search = load(output)
     assert search.done
-    assert all(trial.ended for trial in search.trials), "a trial was lost"
+    assert all(trial.status.has_ended for trial in search.trials), "a trial was lost"
 
 
 def results(output: Path) -> dict[str, dict]:

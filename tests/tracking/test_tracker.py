@@ -151,6 +151,26 @@ def test_no_secret_reaches_mlflow(directory: Path, monkeypatch: pytest.MonkeyPat
     assert [path for path, content in found.items() for form in forms if form.encode() in content] == []
 
 
+def test_secrets_that_nobody_registered_are_recognised_by_their_place(directory: Path) -> None:
+    odd, plain = 'sl/ash?ha#sh"quo-7', "plain-9-secret"
+    hidden = {
+        "storage": f"postgresql://ann:{odd}@db/optuna",
+        "nested": [{"dbPassword": odd, "X-Api-Key": odd, "url": f"http://host/x?token={plain}"}],
+        "text": f"password={plain} X-Api-Key: {plain}",
+    }
+    writer = small_search()
+    writer.events[0] = replace(HEADER, experiment={**HEADER.experiment, "sampler": hidden})
+    failed = writer.sample(0.99)
+    writer.start(failed)
+    writer.end(failed, 9.0, Status.FAILED, reason=f"mysql://ann:{odd}@db refused dbPassword={plain}")
+    assert sync(writer.save(directory)).problem == ""
+    leaks = [(path, part) for path, content in stored_bytes(directory).items() for part in PARTS if part in content]
+    assert leaks == []
+
+
+PARTS = (b"sl/ash", b"ha#sh", b"quo-7", b"plain-9")
+
+
 def test_a_password_in_a_uri_is_percent_encoded(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="percent-encoded") as caught:
         resolve_uri(tmp_path, "postgresql://ann:sl/ash?#@db/mlflow")

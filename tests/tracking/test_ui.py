@@ -11,9 +11,10 @@ from pathlib import Path
 import plotly.graph_objects as go
 import psutil
 import pytest
+import torch
 
 from rst_tune.errors import InputError
-from rst_tune.tracking import UiLinks, log_results, serve_ui
+from rst_tune.tracking import UiLinks, log_models, log_results, serve_ui
 from tests.browser import MISSING, Browser, browser
 from tests.tracking.writing import small_search
 
@@ -46,6 +47,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiLinks]:
     figure.write_html(directory / "report.html", include_plotlyjs=True)
     (directory / "front.csv").write_text("family,extra_propagation\nconstant,0.25\n")
     log_results(directory, ["report.html", "front.csv"])
+    log_models(directory, lambda _: torch.nn.Linear(3, 2))
     with serve_ui(directory) as links:
         yield links
 
@@ -71,6 +73,7 @@ def test_the_page_of_the_search_describes_it(opened: UiLinks, window: Browser) -
     window.open(opened.search)
     window.wait("document.body.innerText.includes('The front has 3 points')", 60)
     window.wait("document.body.innerText.includes('hypervolume')", 60)
+    assert window.run("return document.querySelectorAll('a[href*=\"/models/m-\"]').length") >= 3
     picture(window, "search")
     assert "digits-quick" in text_of(window)
 
