@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rst_tune import files
 from rst_tune.errors import InputError, unknown_name
+from rst_tune.redaction import redact_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -300,12 +302,14 @@ def doctor(experiment: "Experiment", *, address: str | None = None, output: Path
     from rst_tune.tuning.doctor import examine
 
     uri = experiment.tracking.uri
+    # The driver's store, which nodes need not know; they get the address without credentials.
+    host = redact_text(uri or os.environ.get("MLFLOW_TRACKING_URI", ""))
     return examine(
         experiment,
         address,
         output,
         check_store=lambda directory: tracking.check_store(directory, uri),
-        check_host=partial(tracking.check_host, uri),
+        check_host=partial(tracking.check_host, host) if experiment.tracking.enabled else lambda: (True, "off"),
     )
 
 
@@ -338,7 +342,9 @@ def train(
     if method_file is not None:
         where = str(method_file)
         given = yaml_files.read_yaml(yaml_files.existing(method_file))
-        seed = int(given.pop("seed", seed))
+        seed = given.pop("seed", seed)
+        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+            raise InputError(f"{where}: seed: a whole number from 0 to 2^63 - 1 is needed (got {str(seed)[:80]!r})")
     experiment.import_model()
     run = Run(experiment.task, yaml_files.validate(Method, given, where), seed=seed, device=device)
     return run, run.progress()

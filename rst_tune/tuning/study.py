@@ -24,6 +24,7 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBSto
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
+from rst_tune.errors import InputError
 from rst_tune.records import Status, Trial, config_id
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.experiment import Experiment
@@ -70,14 +71,31 @@ def _optuna_sampler(name: str, seed: int, n_startup_trials: int) -> BaseSampler:
     return RandomSampler(seed=seed)
 
 
-def _storage(url: str | None, directory: Path | None) -> BaseStorage:
-    if url is not None:
-        return RDBStorage(url, heartbeat_interval=None)
-    if directory is None:
-        return InMemoryStorage()
-    journal = directory / JOURNAL_NAME
+def _open_study(experiment: Experiment, storage: BaseStorage) -> optuna.Study:
+    study = optuna.create_study(
+        study_name=f"{experiment.name} {experiment.search_id}",
+        storage=storage,
+        directions=["minimize", "minimize"],
+        sampler=RandomSampler(seed=0),
+        load_if_exists=True,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names(["error", "extra_propagation"])
+    study.get_trials(deepcopy=False)
+    return study
+
+
+def _open_journal(experiment: Experiment, journal: Path) -> optuna.Study:
+    """Return the study in a journal file. A damaged file is moved aside, and the study is filled from the event log."""
     _repair_journal(journal)
-    return JournalStorage(JournalFileBackend(str(journal)))
+    try:
+        return _open_study(experiment, JournalStorage(JournalFileBackend(str(journal))))
+    except OSError:
+        raise
+    except Exception:  # noqa: BLE001  Optuna applies each line without checking it, so any error is possible
+        _set_aside(journal)
+        return _open_study(experiment, JournalStorage(JournalFileBackend(str(journal))))
 
 
 def _repair_journal(journal: Path) -> None:
@@ -94,9 +112,13 @@ def _repair_journal(journal: Path) -> None:
         os.truncate(journal, sum(map(len, lines[:-1])))
         lines = lines[:-1]
     if not all(map(_is_json_object, lines)):
-        aside = journal.with_suffix(f".damaged-{int(time.time())}")
-        warnings.warn(f"{journal} is damaged: it was moved to {aside.name} and is filled again", stacklevel=2)
-        journal.rename(aside)
+        _set_aside(journal)
+
+
+def _set_aside(journal: Path) -> None:
+    aside = journal.with_suffix(f".damaged-{int(time.time())}")
+    warnings.warn(f"{journal} is damaged: it was moved to {aside.name} and is filled again", stacklevel=3)
+    journal.rename(aside)
 
 
 def _is_json_object(line: bytes) -> bool:
@@ -115,16 +137,12 @@ class SearchStudy:
         self._user_space = (
             yaml_files.load_function(Path(experiment.space), "space") if isinstance(experiment.space, str) else None
         )
-        self.study = optuna.create_study(
-            study_name=f"{experiment.name} {experiment.search_id}",
-            storage=_storage(experiment.sampler.storage, directory),
-            directions=["minimize", "minimize"],
-            sampler=RandomSampler(seed=0),
-            load_if_exists=True,
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self.study.set_metric_names(["error", "extra_propagation"])
+        url = experiment.sampler.storage
+        if url is None and directory is not None:
+            self.study = _open_journal(experiment, directory / JOURNAL_NAME)
+        else:
+            storage = InMemoryStorage() if url is None else RDBStorage(url, heartbeat_interval=None)
+            self.study = _open_study(experiment, storage)
         self._numbers: dict[str, int] = {}
         self._open: set[str] = set()
         self._front_sampler = self._make_front_sampler() if experiment.sampler.name == "front" else None
@@ -158,7 +176,13 @@ class SearchStudy:
     def _params(self, trial: Any) -> Params:
         if self._user_space is not None:
             return dict(self._user_space(trial))
-        return cast(Space, self.experiment.space).sample(trial)
+        try:
+            return cast(Space, self.experiment.space).sample(trial)
+        except ValueError as error:  # what a damaged journal says of the same parameter
+            raise InputError(
+                f"the stored study must have the ranges of this space, but {error} Remove {JOURNAL_NAME} from the "
+                "output directory: it is filled again from the event log"
+            ) from error
 
     def enqueue(self, params: Params) -> None:
         """Add a configuration that was not sampled; the study cannot learn from one outside its space."""
