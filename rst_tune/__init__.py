@@ -7,4 +7,4 @@ from rst_tune.method import schedules
 from rst_tune.method.optimizer import RST
 
 __all__ = ["RST", "schedules"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"

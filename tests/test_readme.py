@@ -22,7 +22,8 @@ SMALL_TRAINING = [
     "--set",
     "task.data.validation=20",
 ]
-SMALL = ["--set", "task.recipe.epochs=3", "--set", "budget.pairs=120", "--set", "task.data.train_size=128"]
+SMALL = ["--set", "task.recipe.epochs=3"]
+SMALL_BUDGET = {"run": ["--set", "budget.trainings=6"], "plan": ["--set", "budget.trainings=6"]}
 
 
 def snippets(language: str) -> list[str]:
