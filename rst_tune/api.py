@@ -404,9 +404,22 @@ def _schedules() -> list[dict[str, str]]:
 
 
 def _rules() -> list[dict[str, str]]:
-    from rst_tune.method.ascent import RULES
+    from rst_tune.method.cost import describe_rules
 
-    return _registry(RULES)
+    return [_described(row) for row in describe_rules()]
+
+
+def _policies() -> list[dict[str, str]]:
+    from rst_tune.method.cost import describe_policies
+
+    return [_described(row) for row in describe_policies()]
+
+
+def _described(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return a row as text: the cost in pairs per ascent, options with their defaults."""
+    cost = {"cost": f"{row['cost']:.3g}"} if "cost" in row else {}
+    options = ", ".join(f"{name}={value}" for name, value in row["options"].items())
+    return {**row, **cost, "options": options}
 
 
 def _models() -> list[dict[str, str]]:
@@ -438,6 +451,7 @@ def _shipped(kind: str) -> list[dict[str, str]]:
 LISTINGS: dict[str, Callable[[], list[dict[str, str]]]] = {
     "schedules": _schedules,
     "rules": _rules,
+    "policies": _policies,
     "models": _models,
     "data": _data,
     "spaces": partial(_shipped, "search_spaces"),

@@ -1,15 +1,16 @@
-"""What a sharpness-aware step costs beside its two passes: `python experiments/benchmarks/step.py`.
+"""The overhead of a sharpness-aware step over its passes: `python experiments/benchmarks/step.py`.
 
-The passes are replaced by one that only hands out gradients, so what is left is the work of optimizers. The overhead
-of a variant is its time minus that of the same passes followed by the bare base step. All variants take turns in one
-process, in an order that rotates, and are compared within a turn, because other work on the machine comes and goes;
-printed are medians over the turns.
+The passes are replaced by one that only writes given gradients, so that the work of the optimizers remains. The
+overhead of a variant is its time minus that of the same passes followed by the bare base step. All variants take turns
+in one process, in a rotating order, and are compared within a turn, because the load of the machine changes. Printed
+are medians over the turns, and for the ascent rules means, since some of them do their work every few steps, beside
+the forward-backward pairs per step.
 """
 
 import argparse
 import time
 from collections.abc import Callable
-from statistics import median
+from statistics import fmean, median
 
 import torch
 import torchvision
@@ -17,12 +18,14 @@ from pytorch_optimizer import SAM
 from torch import Tensor, nn
 
 from rst_tune import RST, schedules
+from rst_tune.method.ascent import RULES
 
 STEPS = 10**6  # the horizon of the schedules, never reached
+BATCH = 64  # samples that a per-sample loss pretends to have
 
 
 class HandOut(torch.autograd.Function):
-    """A loss whose backward pass makes fresh gradients and nothing else."""
+    """A loss whose backward pass makes new gradients and does nothing else."""
 
     @staticmethod
     def forward(ctx, gradients, *params):
@@ -43,7 +46,7 @@ def small_tensors() -> nn.Module:
 
 
 class Case:
-    """A fresh copy of the parameters with the pass that hands out their gradients and a base optimizer."""
+    """A new copy of the parameters with the pass that writes their gradients and a base optimizer."""
 
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         torch.manual_seed(0)
@@ -54,6 +57,9 @@ class Case:
 
     def loss(self) -> Tensor:
         return HandOut.apply(self.gradients, *self.params)
+
+    def losses(self, indices: Tensor | None) -> Tensor:
+        return self.loss().expand(BATCH if indices is None else len(indices))
 
     def propagate(self) -> Tensor:
         self.base.zero_grad()
@@ -75,6 +81,20 @@ def ours(case: Case, p: float, gamma_gnr: float = 1.0) -> Callable[[], object]:
     schedule = schedules.constant(p)
     opt = RST(case.base, case.model, schedule=schedule, total_steps=STEPS, rho=0.05, gamma_gnr=gamma_gnr)
     return lambda: opt.step(case.loss)
+
+
+class RuleStep:
+    """Steps of one ascent rule with p = 1, and the pairs that each took."""
+
+    def __init__(self, case: Case, rule: str) -> None:
+        schedule = schedules.constant(1.0)
+        self.case, self.pairs = case, []
+        self.opt = RST(case.base, case.model, schedule=schedule, total_steps=STEPS, rho=0.05, rule=rule)
+
+    def __call__(self) -> None:
+        before = self.opt.pairs
+        self.opt.step(self.case.loss, per_sample=self.case.losses)
+        self.pairs.append(self.opt.pairs - before)
 
 
 def peer(case: Case) -> Callable[[], None]:
@@ -116,6 +136,11 @@ def variants(build: Callable[[], nn.Module]) -> dict[str, Callable[[], object]]:
     }
 
 
+def rule_steps(build: Callable[[], nn.Module]) -> dict[str, RuleStep]:
+    has_norm = any("Norm" in type(module).__name__ for module in build().modules())
+    return {rule: RuleStep(Case(build), rule) for rule in RULES.names() if rule != "sam-on" or has_norm}
+
+
 def measured(steps: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
     names, times = list(steps), {name: [] for name in steps}
     for turn in range(rounds + 3):
@@ -127,10 +152,12 @@ def measured(steps: dict[str, Callable[[], object]], rounds: int, clock: Callabl
     return times
 
 
-def table(title: str, times: dict[str, list[float]]) -> None:
+def table(title: str, times: dict[str, list[float]], rules: dict[str, RuleStep]) -> None:
     one, two = times["base, one pass"], times["base, two passes"]
     overheads = {
-        name: median(a - b for a, b in zip(values, two, strict=True)) for name, values in list(times.items())[3:]
+        name: median(a - b for a, b in zip(values, two, strict=True))
+        for name, values in list(times.items())[3:]
+        if name not in rules
     }
     theirs = overheads["pytorch_optimizer SAM, foreach"]
     print(f"\n{title}: base step with one pass {median(one):.2f} ms, with two {median(two):.2f} ms")
@@ -139,6 +166,14 @@ def table(title: str, times: dict[str, list[float]]) -> None:
     ours = times["ours, p = 0"]
     ratio = median(a / b for a, b in zip(ours, one, strict=True))
     print(f"  {'ours, p = 0':<32} step     {median(ours):7.2f} ms   of the bare base loop  {ratio:6.3f}")
+    for name, step in rules.items():
+        extra = rule_overhead(times[name], step.pairs[-len(one) :], one, two)
+        print(f"  rule {name:<27} overhead {extra:7.2f} ms   pairs per step         {fmean(step.pairs):6.3f}")
+
+
+def rule_overhead(times: list[float], pairs: list[float], one: list[float], two: list[float]) -> float:
+    rows = zip(times, pairs, one, two, strict=True)
+    return fmean(time - single - (taken - 1) * (double - single) for time, taken, single, double in rows)
 
 
 def main() -> None:
@@ -150,7 +185,8 @@ def main() -> None:
     clock = time.perf_counter if arguments.clock == "wall" else time.process_time
     torch.set_num_threads(arguments.threads)
     for title, build in (("ResNet-18, 11.2 M in 62 tensors", resnet18), ("600 tensors of 1,000", small_tensors)):
-        table(title, measured(variants(build), arguments.rounds, clock))
+        rules = rule_steps(build)
+        table(title, measured({**variants(build), **rules}, arguments.rounds, clock), rules)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""X_t as a pure function of (seed, t): no state, no global generator, the same on every rank and after every resume.
+"""X_t as a pure function of (seed, t): no state, no global generator, equal on all ranks and after a resume.
 
 Each pair (seed, t) is mixed by the finalizer of splitmix64 (Steele, Lea and Flood, 2014), applied to the seed and then
-to the seed's hash plus t steps of the golden-ratio counter. With one seed a larger p only adds ascents, since X_t grows
-with p: two schedules compared on one seed differ in nothing else.
+to the seed's hash plus t steps of the golden-ratio counter. For a fixed seed X_t is monotone in p, so a
+larger p only adds ascents and two schedules compared on one seed share their random numbers.
 """
 
 __all__ = ["hash64", "toss", "uniform"]
@@ -18,7 +18,7 @@ def _mix(z: int) -> int:
 
 
 def hash64(seed: int, *counters: int) -> int:
-    """Return 64 well-mixed bits of a seed and any counters.
+    """Return a 64-bit hash of a seed and any counters.
 
     >>> hash64(0, 1) == hash64(0, 1), hash64(0, 1) == hash64(1, 0)
     (True, False)

@@ -1,4 +1,4 @@
-"""RST and G-RST as a torch optimizer around a base optimizer: coin, ascent, gamma mix, base step."""
+"""RST and G-RST as a torch optimizer around a base optimizer: X_t, ascent, gamma mix, base step."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,29 +8,22 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rst_tune.errors import InputError
-from rst_tune.method import ascent
-from rst_tune.method.ascent.rule import Closure, Moment, PerSample
-from rst_tune.method.checks import (
-    check_base,
-    check_dense,
-    check_numbers,
-    check_per_sample,
-    check_settings,
-    recorded,
-    wants_local_eps,
-    watched,
-)
-from rst_tune.method.coin import toss
-from rst_tune.method.memory import Streams
-from rst_tune.method.passes import as_list, propagate, ranks_agree
+from rst_tune.method import ascent, checks, policies
+from rst_tune.method.ascent.rule import AscentContext, Closure, PerSample
+from rst_tune.method.cost import expected_extra_propagation
+from rst_tune.method.memory import RngState
+from rst_tune.method.passes import Passes, as_list, is_distributed, mean_over_ranks, ranks_agree
 from rst_tune.method.schedules import Schedule
-from rst_tune.method.second_pass import SecondPass
+from rst_tune.method.second_pass import PerturbedPass
+from rst_tune.method.sharding import check_sharding, shard_group
+from rst_tune.method.vectors import local, norm, shorten_
+from rst_tune.method.wrapper import OptimizerWrapper
 
 __all__ = ["RST", "expected_extra_propagation"]
 
 
-class RST(Optimizer):
-    """Randomized sharpness-aware training: each iteration tosses a coin between the base optimizer and an ascent rule.
+class RST(OptimizerWrapper):
+    """Randomized sharpness-aware training: each iteration takes a step of the base optimizer or of an ascent rule.
 
     g_t = g1 when X_t = 0, else g1 + gamma_gnr · (g_rule − g1), with X_t ~ Bernoulli(p(t)) (Algorithm 1 of the paper,
     and its G-RST extension); the base optimizer then steps with g_t from w. gamma_gnr = 1 is RST; p = 1 the rule
@@ -38,20 +31,23 @@ class RST(Optimizer):
 
     Args:
         base: any torch optimizer. Its param_groups and state are used in place; there is no second copy.
-        model: the module whose parameters `base` has; a DDP or compiled one may be given as it is.
+        model: the module with the parameters of `base`; a DDP, FSDP2 or compiled one as it is.
         schedule: p(t), from `rst_tune.schedules`.
         total_steps: T. A step past T raises.
         rho: the radius of the ascent.
         gamma_gnr: the strength of the regularization in units of rho.
         rule: a name in `ascent.RULES`.
         rule_options: the options of that rule.
+        policy: a name in `policies.POLICIES`, what decides X_t given p(t).
+        policy_options: the options of that policy.
+        cap: the largest norm of the mixed gradient as a multiple of ‖g1‖, or None. It limits a large gamma_gnr.
         seed: of the coin. X_t depends on (seed, t) alone.
         clip: the largest norm of the final gradient, or None.
         scaler: a GradScaler. Its scale, unscale_, step and update are called here.
-        eps: under DDP "local" (each rank its own eps, the first pass exchanges nothing) or "global". None is "local"
-            where the rule allows it.
-        weight_decay_in_ascent: let eps follow g1 + weight_decay · w. The base optimizer applies its own decay anyway.
-        timer: called with "pass1", "pass2" and "step" when that phase has ended.
+        eps: under DDP "local" (each rank has its own eps, the first pass exchanges nothing) or "global". None is
+            "local" unless the rule, the policy or the cap needs the gradient of all ranks.
+        weight_decay_in_ascent: eps follows g1 + weight_decay · w. The base optimizer applies its own decay anyway.
+        timer: called with "pass1", "pass2" and "step" at the end of that phase.
 
     >>> from rst_tune import schedules
     >>> model = nn.Linear(2, 1)
@@ -73,6 +69,9 @@ class RST(Optimizer):
         gamma_gnr: float = 1.0,
         rule: str = "sam",
         rule_options: Mapping[str, Any] | None = None,
+        policy: str = "coin",
+        policy_options: Mapping[str, Any] | None = None,
+        cap: float | None = None,
         seed: int = 0,
         clip: float | None = None,
         scaler: torch.amp.GradScaler | None = None,
@@ -80,71 +79,53 @@ class RST(Optimizer):
         weight_decay_in_ascent: bool = False,
         timer: Callable[[str], None] | None = None,
     ) -> None:
-        check_base(base)
-        check_numbers(schedule=schedule, total_steps=total_steps, rho=rho, gamma_gnr=gamma_gnr, clip=clip, seed=seed)
-        self.base = base
-        super().__init__(base.param_groups, base.defaults)
+        checks.check_base(base)
+        checks.check_numbers(
+            schedule=schedule, total_steps=total_steps, rho=rho, gamma_gnr=gamma_gnr, clip=clip, seed=seed
+        )
+        self.rule, self.policy = ascent.build(rule, rule_options), policies.build(policy, policy_options)
+        checks.check_method(
+            self.rule, self.policy, gamma_gnr=gamma_gnr, cap=cap, weight_decay_in_ascent=weight_decay_in_ascent
+        )
+        self.rule.attach(model, base)
+        super().__init__(base)
         self.model, self.schedule, self.total_steps, self.seed = model, schedule, total_steps, seed
         self.rho, self.gamma_gnr, self.clip, self.scaler = float(rho), float(gamma_gnr), clip, scaler
-        self.rule = ascent.build(rule, rule_options)
-        self.rule_options = dict(rule_options or {})
-        self.local_eps = wants_local_eps(eps, self.rule)
+        self.rule_options, self.policy_options, self.cap = dict(rule_options or {}), dict(policy_options or {}), cap
+        self.local_eps = checks.wants_local_eps(eps, self.rule, self.policy, cap)
         self.weight_decay_in_ascent = weight_decay_in_ascent
         self.t, self.pairs, self.ascents = 0, 0.0, 0
         self._p = schedule.values(total_steps)
         self._timer = timer
-        self._second = SecondPass(self.rule, model, self.gamma_gnr, scaler)
-        self._names = {id(p): name for name, p in model.named_parameters()}
-        self._closure_checked = False
-        ranks_agree(model, self.settings())
-
-    # The groups and the state are those of the base optimizer: what a scheduler changes is what the step uses.
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The param groups of the base optimizer."""
-        return self.base.param_groups
-
-    @param_groups.setter
-    def param_groups(self, value: object) -> None: ...
-
-    @property
-    def state(self) -> Any:
-        """The state of the base optimizer."""
-        return self.base.state
-
-    @state.setter
-    def state(self, value: object) -> None: ...
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group to the base optimizer."""
-        if not any(param_group is group for group in self.base.param_groups):
-            self.base.add_param_group(param_group)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset the gradients. `step` does so itself."""
-        self.base.zero_grad(set_to_none)
+        self._passes = Passes(model, scaler)
+        self._perturbed = PerturbedPass(self.rule, self._passes, self.gamma_gnr, local_eps=self.local_eps)
+        self._names = _names(model)
+        self._dense_checked = False
+        check_sharding(model, self._all_params(), self.rule)
+        if is_distributed(model) or shard_group(self._all_params()) is not None:
+            ranks_agree(self.settings())
 
     def step(  # type: ignore[override]
         self,
-        closure: Closure | Sequence[Closure],
+        closure: Closure | Sequence[Closure] | None = None,
         per_sample: PerSample | Sequence[PerSample] | None = None,
     ) -> Tensor:
         """Take one iteration and return the loss of its first pass, detached.
 
         Args:
-            closure: computes the loss of the batch and returns it; or a list of closures, one for each equal part of
-                the batch, whose losses are averaged.
+            closure: computes the loss of the batch and returns it; or a list of closures, one per equal part of the
+                batch, whose losses are averaged. A closure of torch's convention (zero_grad, backward, return the
+                loss) works as well; it is called a second time where a second pass is due.
             per_sample: per_sample(None) returns the losses of all samples, whose mean is the closure's loss;
                 per_sample(indices) those of some. Only ESAM's data part and SSAM's Fisher mask need it.
         """
+        if closure is None and self._initializes_state():
+            self.base.step()
+            return torch.zeros(())
+        checks.check_closure(closure)
         t = self._next()
-        closures = as_list(closure)
         self.base.zero_grad()
-        aware = self.rho > 0.0 and self.gamma_gnr > 0.0 and toss(self.seed, t, self._p[t - 1])
-        if aware:
-            losses = self._sharpness_aware(t, closures, None if per_sample is None else as_list(per_sample))
-        else:
-            losses = self._first_pass(closures)
+        losses = self._propagate(t, as_list(closure), None if per_sample is None else as_list(per_sample))
         self._descend()
         self.t = t
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
@@ -153,50 +134,89 @@ class RST(Optimizer):
         if self.t >= self.total_steps:
             raise InputError(
                 f"t <= total_steps must hold, but this would be step {self.t + 1} of {self.total_steps}: "
-                "p(t) ends there, so give the RST the number of steps you will take"
+                "p(t) ends there, so construct the RST with the number of steps of the training"
             )
         return self.t + 1
 
+    def _propagate(self, t: int, closures: Sequence[Closure], per_sample: Sequence[PerSample] | None) -> list[Tensor]:
+        """Leave the gradient of the step in `.grad` and return the losses of its first pass."""
+        p = self._p[t - 1]
+        if self.rho == 0.0 or self.gamma_gnr == 0.0:
+            return self._first_pass(closures)
+        if self.policy.needs_gradient:
+            return self._sharpness_aware(t, closures, per_sample, p)
+        aware = self.policy.decide(self.seed, t, p)
+        if self.rule.passes_ahead:
+            return self._pass_ahead(t, closures, aware)
+        return self._sharpness_aware(t, closures, per_sample) if aware else self._first_pass(closures)
+
+    def _pass_ahead(self, t: int, closures: Sequence[Closure], aware: bool) -> list[Tensor]:
+        if aware:
+            trained = [i for i, p in enumerate(self._all_params()) if p.requires_grad]
+            losses = self._counted(self._perturbed.ahead(self._context(t, trained), closures))
+            self.ascents += 1
+        else:
+            losses = self._first_pass(closures)
+        indices = self._with_gradient()
+        self.rule.after_pass(indices, self._gradients(indices))
+        return losses
+
     def _first_pass(self, closures: Sequence[Closure], *, synced: bool = True) -> list[Tensor]:
-        if not self._closure_checked:
-            closures = [watched(closures[0], self._all_params()), *closures[1:]]
-        losses = propagate(closures, self.model, scaler=self.scaler, synced=synced)
-        if not self._closure_checked:
-            check_dense(p.grad for p in self._all_params())
-            self._closure_checked = True
+        return self._counted(self._passes.first(closures, self._all_params(), synced=synced))
+
+    def _counted(self, losses: list[Tensor]) -> list[Tensor]:
+        if not self._dense_checked:
+            checks.check_dense(p.grad for p in self._all_params())
+            self._dense_checked = True
         self.pairs += 1.0
         self._mark("pass1")
         return losses
 
     def _sharpness_aware(
-        self, t: int, closures: Sequence[Closure], per_sample: Sequence[PerSample] | None
+        self, t: int, closures: Sequence[Closure], per_sample: Sequence[PerSample] | None, p: float | None = None
     ) -> list[Tensor]:
-        streams = Streams(self._devices())
+        """Take both passes; with p the policy decides after the first whether there is a second."""
+        rng = RngState(self._devices())
         each: list[Tensor] = []
         first = closures
-        if self.rule.losses_due():
-            check_per_sample(self.rule, len(closures), per_sample)
-            first = [recorded(losses, each) for losses in per_sample or ()]
+        if self.rule.needs_sample_losses():
+            checks.check_per_sample(self.rule, len(closures), per_sample)
+            first = [checks.recorded(losses, each) for losses in per_sample or ()]
         losses = self._first_pass(first, synced=not self.local_eps)
-        moment = self._moment(t, closures, per_sample, each)
-        if self.rule.second_pass_due():
-            self.pairs += self._second.run(moment, streams)
-            self._mark("pass2")
-        else:
-            self._second.mix(moment, moment.g1, None)
-        self.rule.ended()
-        self.ascents += 1
+        if p is not None and not self.policy.decide(self.seed, t, p, self._squared_norm()):
+            return losses
+        context = self._context(t, self._with_gradient())
+        context.closures, context.per_sample, context.losses = closures, per_sample, each
+        self._ascend(context, rng)
         return losses
 
-    def _moment(
-        self, t: int, closures: Sequence[Closure], per_sample: Sequence[PerSample] | None, losses: list[Tensor]
-    ) -> Moment:
-        everything = self._all_params()
-        indices = [i for i, p in enumerate(everything) if p.grad is not None]
-        params = [everything[i] for i in indices]
-        g1 = [p.grad for p in params if p.grad is not None]
-        check_dense(g1)
-        return Moment(
+    def _ascend(self, context: AscentContext, rng: RngState) -> None:
+        length = None if self.cap is None else context.norm(context.g1)
+        if self.rule.second_pass_due():
+            self.pairs += self._perturbed.second(context, rng)
+            self._mark("pass2")
+        else:
+            self._perturbed.mix(context, context.g1, None)
+        if self.cap is not None and length is not None:
+            mixed = self._gradients(self._with_gradient())
+            shorten_(mixed, context.norm(mixed), self.cap * length)
+        self.rule.on_step_end()
+        self.ascents += 1
+
+    def _squared_norm(self) -> float:
+        """Return ‖g1‖² without the loss scale. Ranks average it, because they must decide alike."""
+        all_params = self._all_params()
+        length = float(norm(self._gradients(self._with_gradient()), shard_group(all_params))) / self._loss_scale()
+        square = torch.tensor(length**2, device=all_params[0].device)
+        if is_distributed(self.model):
+            mean_over_ranks([square])
+        return float(square)
+
+    @torch.no_grad()
+    def _context(self, t: int, indices: list[int]) -> AscentContext:
+        all_params = self._all_params()
+        params, g1 = [local(all_params[i]) for i in indices], self._gradients(indices)
+        return AscentContext(
             t=t,
             T=self.total_steps,
             seed=self.seed,
@@ -205,20 +225,21 @@ class RST(Optimizer):
             params=params,
             indices=indices,
             g1=g1,
-            up=self._with_decay(params, g1) if self.weight_decay_in_ascent else g1,
-            everything=everything,
+            ascent_grads=self._with_decay(indices, params, g1) if self.weight_decay_in_ascent else g1,
+            all_params=all_params,
             names=self._names,
             model=self.model,
-            closures=closures,
-            per_sample=per_sample,
-            losses=losses,
+            scaler=self.scaler,
+            shard_group=shard_group(all_params),
         )
 
-    @torch.no_grad()
-    def _with_decay(self, params: list[Tensor], g1: list[Tensor]) -> list[Tensor]:
-        decay = {id(p): group.get("weight_decay", 0.0) for group in self.param_groups for p in group["params"]}
-        loss_scale = 1.0 if self.scaler is None else self.scaler.get_scale()
-        return [g + p * (loss_scale * decay[id(p)]) for p, g in zip(params, g1, strict=True)]
+    def _with_decay(self, indices: list[int], params: list[Tensor], g1: list[Tensor]) -> list[Tensor]:
+        decays = [group.get("weight_decay", 0.0) for group in self.param_groups for _ in group["params"]]
+        scale = self._loss_scale()
+        return [g + p * (scale * decays[i]) for i, p, g in zip(indices, params, g1, strict=True)]
+
+    def _loss_scale(self) -> float:
+        return 1.0 if self.scaler is None else self.scaler.get_scale()
 
     def _descend(self) -> None:
         if self.scaler is not None:
@@ -236,14 +257,8 @@ class RST(Optimizer):
         if self._timer is not None:
             self._timer(phase)
 
-    def _all_params(self) -> list[Tensor]:
-        return [p for group in self.param_groups for p in group["params"]]
-
-    def _devices(self) -> set[torch.device]:
-        return {p.device for p in self._all_params()}
-
     def settings(self) -> dict[str, Any]:
-        """Return what decides X_t and the mix, as plain data."""
+        """Return the settings of X_t and of the mix, as plain data."""
         return {
             "schedule": self.schedule.to_dict(),
             "total_steps": self.total_steps,
@@ -251,42 +266,49 @@ class RST(Optimizer):
             "gamma_gnr": self.gamma_gnr,
             "rule": self.rule.name,
             "rule_options": self.rule_options,
+            "policy": self.policy.name,
+            "policy_options": self.policy_options,
+            "cap": self.cap,
             "seed": self.seed,
         }
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._names = _names(self.model)
+
     def state_dict(self) -> dict[str, Any]:
-        """Return everything a resumed run needs: the base optimizer's state, the rule's, the scaler's, the counters."""
+        """Return what a resumed run needs: the state of base optimizer, rule, policy and scaler, and the counters."""
         own = {
             "settings": self.settings(),
             "t": self.t,
             "pairs": self.pairs,
             "ascents": self.ascents,
             "rule": self.rule.state_dict(),
+            "policy": self.policy.state_dict(),
             "scaler": None if self.scaler is None else self.scaler.state_dict(),
         }
-        return {**self.base.state_dict(), "rst": own}
+        state: dict[str, Any] = self.base.state_dict()
+        # torch.distributed.checkpoint drops everything but the state and the groups, so the rest is in the first group.
+        state["param_groups"][0]["rst"] = own
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
         """Continue from `state_dict`. With strict=False the settings may differ from those it was saved with."""
-        if "rst" not in state_dict:
-            raise InputError("the state must be of an RST, but it has no 'rst': load a base optimizer's into opt.base")
-        own = state_dict["rst"]
+        groups = [dict(group) for group in state_dict["param_groups"]]
+        own = groups[0].pop("rst", None) or state_dict.get("rst")
+        if own is None:
+            raise InputError(
+                "the state must be that of an RST, but it has no 'rst': load a base optimizer's state into opt.base"
+            )
         if strict:
-            check_settings(own["settings"], self.settings())
-        self.base.load_state_dict({name: value for name, value in state_dict.items() if name != "rst"})
+            checks.check_settings(own["settings"], self.settings())
+        self.base.load_state_dict({"state": state_dict["state"], "param_groups": groups})
         self.t, self.pairs, self.ascents = own["t"], own["pairs"], own["ascents"]
         self.rule.load_state_dict(own["rule"])
+        self.policy.load_state_dict(own.get("policy", {}))
         if self.scaler is not None and own["scaler"] is not None:
             self.scaler.load_state_dict(own["scaler"])
 
 
-def expected_extra_propagation(
-    schedule: Schedule, T: int, rule: str = "sam", rule_options: Mapping[str, Any] | None = None
-) -> float:
-    """Return the expected extra pairs of a step: the exact mean of p over 1 … T times those of an aware iteration.
-
-    >>> from rst_tune import schedules
-    >>> expected_extra_propagation(schedules.constant(0.5), 100)
-    0.5
-    """
-    return schedule.extra_propagation(T) * ascent.build(rule, rule_options).expected_pairs
+def _names(model: nn.Module) -> dict[int, str]:
+    return {id(p): name for name, p in model.named_parameters()}

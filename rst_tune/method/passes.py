@@ -1,4 +1,4 @@
-"""One forward-backward pass over the closures of a step: accumulation, loss scaling, and what ranks exchange."""
+"""Forward-backward passes over the closures of a step: accumulation, loss scaling, synchronization of ranks."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,55 +11,104 @@ from torch import Tensor, nn
 from rst_tune.errors import InputError
 from rst_tune.method.ascent.rule import Closure
 
-__all__ = ["as_list", "is_distributed", "propagate", "ranks_agree"]
+__all__ = ["Passes", "as_list", "is_distributed", "mean_over_ranks", "ranks_agree"]
 
 SECOND_BACKWARD = "backward through the graph a second time"
 REMEDY = "return the loss and leave the backward pass to step()"
 
 
-def propagate(
-    closures: Sequence[Closure],
-    model: nn.Module,
-    *,
-    scaler: torch.amp.GradScaler | None = None,
-    factor: float = 1.0,
-    synced: bool = True,
-) -> list[Tensor]:
-    """Run the closures and add the gradient of factor · (mean of their losses) to `.grad`; return the losses.
+class Passes:
+    """Runs the first and the second pass of a step.
 
-    Several closures are the parts of one batch: equal parts give the gradient of the joined batch. Ranks exchange
-    gradients in the last backward pass only, and not at all with synced=False.
+    A closure returns the loss, and the backward pass is run here. A closure of torch's convention (zero_grad, backward,
+    return the loss) is recognized by the gradients that it sets in the first pass.
     """
-    weight = factor / len(closures)
-    return [
-        _one_pass(closure, model, scaler, weight, synced and position == len(closures))
-        for position, closure in enumerate(closures, start=1)
-    ]
 
+    def __init__(self, model: nn.Module, scaler: torch.amp.GradScaler | None) -> None:
+        self.model, self.scaler = model, scaler
+        self.closure_runs_backward = False
 
-def _one_pass(
-    closure: Closure, model: nn.Module, scaler: torch.amp.GradScaler | None, weight: float, synced: bool
-) -> Tensor:
-    # The forward pass belongs inside no_sync as well: DDP decides there what the backward pass will exchange.
-    with nullcontext() if synced else _no_sync(model):
-        loss = _checked(closure())
-        scaled = loss if weight == 1.0 else loss * weight
+    def first(self, closures: Sequence[Closure], params: Sequence[Tensor], *, synced: bool = True) -> list[Tensor]:
+        """Add the gradient of the mean of the losses to `.grad`, which is None before; return the losses.
+
+        Several closures are the parts of one batch: equal parts give the gradient of the joined batch. Ranks exchange
+        gradients in the last backward pass only, and not at all with synced=False.
+        """
+        self.closure_runs_backward = False
+        losses = []
+        for position, closure in enumerate(closures, start=1):
+            last = position == len(closures)
+            unset = params if position == 1 else ()
+            losses.append(self._one_pass(closure, 1.0 / len(closures), synced and last, unset))
+        return losses
+
+    def second(self, closures: Sequence[Closure], factor: float, params: Sequence[Tensor] = ()) -> None:
+        """Add the gradient of factor · (mean of the losses) to `.grad`, or run closures that call backward.
+
+        With `params` a closure that calls backward is refused: the first pass did not use it, and so did not detect it.
+        """
+        for position, closure in enumerate(closures, start=1):
+            watched = _watched(closure, params) if params else closure
+            self._one_pass(watched, factor / len(closures), position == len(closures), ())
+
+    def _one_pass(self, closure: Closure, weight: float, synced: bool, unset: Sequence[Tensor]) -> Tensor:
+        # The forward pass belongs inside no_sync as well: DDP decides there what the backward pass will exchange.
+        with nullcontext() if synced else _no_sync(self.model):
+            loss = closure()
+            if not self.closure_runs_backward and any(p.grad is not None for p in unset):
+                self._accept_backward(weight)
+            if self.closure_runs_backward:
+                return _detached(loss)
+            self._backward(_checked(loss), weight)
+        return loss.detach()
+
+    def _accept_backward(self, weight: float) -> None:
+        if self.scaler is not None:
+            raise InputError(f"with a scaler the closure must not call backward, because step() scales it: {REMEDY}")
+        self.closure_runs_backward = weight == 1.0
+        if not self.closure_runs_backward:
+            raise InputError(f"the closures of several parts must not call backward: {REMEDY}")
+
+    def _backward(self, loss: Tensor, weight: float) -> None:
+        weighted = loss if weight == 1.0 else loss * weight
         try:
-            (scaled if scaler is None else scaler.scale(scaled)).backward()  # type: ignore[no-untyped-call]
+            (weighted if self.scaler is None else self.scaler.scale(weighted)).backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             if SECOND_BACKWARD in str(error):
-                raise InputError(f"the closure must not call backward, but its graph is used up: {REMEDY}") from error
+                raise InputError(f"the closure must not call backward, but its graph is freed: {REMEDY}") from error
             raise
-    return loss.detach()
+
+
+def _watched(closure: Closure, params: Sequence[Tensor]) -> Closure:
+    def watched() -> Tensor:
+        before = [p.grad for p in params]
+        loss = closure()
+        if any(p.grad is not grad for p, grad in zip(params, before, strict=True)):
+            raise InputError(f"the closure of a rule with per_sample must not call backward: {REMEDY}")
+        return loss
+
+    return watched
 
 
 def _checked(loss: object) -> Tensor:
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+        what = _what(loss)
         raise InputError(f"the closure must return the loss, one number in a tensor, but it returned {what}: {REMEDY}")
     if not loss.requires_grad:
-        raise InputError(f"the loss must carry its graph, but it requires no gradient: do not detach it, {REMEDY}")
+        raise InputError(f"the loss must have a graph, but it requires no gradient: do not detach it, {REMEDY}")
     return loss
+
+
+def _detached(loss: object) -> Tensor:
+    if isinstance(loss, Tensor) and loss.numel() == 1:
+        return loss.detach()
+    if isinstance(loss, int | float):
+        return torch.tensor(float(loss))
+    raise InputError(f"the closure must return the loss, one number, but it returned {_what(loss)}: return the loss")
+
+
+def _what(loss: object) -> str:
+    return f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
 
 
 def _no_sync(model: nn.Module) -> AbstractContextManager[Any]:
@@ -77,13 +126,18 @@ def is_distributed(model: nn.Module) -> bool:
     return hasattr(model, "no_sync") and dist.is_available() and dist.is_initialized()
 
 
-def ranks_agree(model: nn.Module, settings: dict[str, Any]) -> None:
-    """Raise unless every rank has the same settings: X_t has to be equal everywhere before the first pass."""
-    if not is_distributed(model):
-        return
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, settings)
-    for rank, other in enumerate(everyone):
-        if other != everyone[0]:
-            differing = {k: (everyone[0][k], other[k]) for k in settings if other[k] != everyone[0][k]}
+def mean_over_ranks(tensors: list[Tensor]) -> None:
+    """Replace each tensor by its mean over the ranks, in place."""
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+        tensor.div_(dist.get_world_size())
+
+
+def ranks_agree(settings: dict[str, Any]) -> None:
+    """Raise unless every rank has the same settings: X_t must be equal on all ranks."""
+    all_settings: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(all_settings, settings)
+    for rank, other in enumerate(all_settings):
+        if other != all_settings[0]:
+            differing = {k: (all_settings[0][k], other[k]) for k in settings if other[k] != all_settings[0][k]}
             raise InputError(f"all ranks must have the same settings, but ranks 0 and {rank} differ in {differing}")

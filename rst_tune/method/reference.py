@@ -1,17 +1,18 @@
-"""Algorithm 1, literal and slow, and every ascent rule as its formula: the oracle of the tests.
+"""Algorithm 1, literal and slow, and every ascent rule as its formula: the reference of the tests.
 
-It shares nothing with the optimizer. The weights are one flat vector, a gradient is asked for where a formula names it,
-nothing is reused, and the random choices are handed in.
+It shares no code with the optimizer. The weights are one flat vector, every gradient in a formula is computed anew, and
+random choices are arguments.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import ceil, cos, pi
+from math import ceil, cos, inf, pi, sqrt
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
-__all__ = ["REFERENCES", "Problem", "Settings", "algorithm1"]
+__all__ = ["REFERENCES", "Problem", "Settings", "ae_sam", "algorithm1"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Problem:
     losses: Callable[[Tensor, int], Tensor]
     tensors: tuple[tuple[str, int], ...]
     """The name and the size of each tensor in the flat weights."""
+    norm_tensors: frozenset[str] = frozenset()
+    """The names of the tensors of normalization layers."""
 
     def gradient(self, w: Tensor, t: int, samples: Tensor | None = None) -> Tensor:
         """Return ∇L at w on batch t, or on some samples of it."""
@@ -32,7 +35,7 @@ class Problem:
 
 @dataclass
 class Settings:
-    """The numbers of a run, the random choices, and what a rule has to remember."""
+    """The numbers of a run, its random choices, and the state of a rule."""
 
     T: int
     rho: float
@@ -52,20 +55,42 @@ def algorithm1(
     settings: Settings,
     *,
     lr: float,
-    coin: Callable[[int], bool],
+    decide: Callable[[int, Tensor], bool],
     rule: Rule,
     gamma_gnr: float = 1.0,
+    momentum: float = 0.0,
+    cap: float = inf,
 ) -> list[Tensor]:
-    """Return θ_1 … θ_T of Algorithm 1 with a plain step θ − lr·g_t; gamma_gnr other than 1 is G-RST."""
-    path = []
+    """Return θ_1 … θ_T of Algorithm 1 with the step θ − lr·v_t, v_t = momentum·v_{t−1} + g_t.
+
+    gamma_gnr other than 1 is G-RST; `decide(t, g)` is X_t, the coin's or that of a policy with the gradient g.
+    """
+    path, v = [], torch.zeros_like(w)
     for t in range(1, settings.T + 1):
-        g = problem.gradient(w, t)
-        if coin(t):
-            g = g + gamma_gnr * (rule(problem, w, t, settings) - g)
+        g1 = g = problem.gradient(w, t)
+        if decide(t, g1):
+            g = g1 + gamma_gnr * (rule(problem, w, t, settings) - g1)
+            g = g * min(1.0, cap * float(g1.norm()) / float(g.norm()))
             settings.count += 1
-        w = w - lr * g
+        v = momentum * v + g
+        settings.memory |= {"last": g, "momentum": v}
+        w = w - lr * v
         path.append(w)
     return path
+
+
+def ae_sam(delta: float, p: Callable[[int], float], coin: Callable[[int], bool]) -> Callable[[int, Tensor], bool]:
+    """X_t of AE-SAM with the threshold Φ⁻¹(1 − p(t)); the coin decides the first step."""
+    mean, variance = 0.0, 0.0
+
+    def decide(t: int, g: Tensor) -> bool:
+        nonlocal mean, variance
+        s = float(g @ g)
+        mean = s if t == 1 else delta * mean + (1 - delta) * s
+        variance = delta * variance + (1 - delta) * (s - mean) ** 2
+        return coin(t) if t == 1 else s >= mean + NormalDist().inv_cdf(1 - p(t)) * sqrt(variance)
+
+    return decide
 
 
 def sam(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
@@ -151,6 +176,45 @@ def _masked(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
     return problem.gradient(w + settings.rho * settings.memory["mask"] * g / g.norm(), t)
 
 
+def fsam(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
+    """∇L(w + ρ·d/‖d‖), d = g − σ·m, m = λ·m + (1 − λ)·g from m = 0."""
+    g, lam = problem.gradient(w, t), settings.options["lam"]
+    m = lam * settings.memory.get("mean", torch.zeros_like(w)) + (1 - lam) * g
+    settings.memory["mean"] = m
+    d = g - settings.options["sigma"] * m
+    return problem.gradient(w + settings.rho * d / d.norm(), t)
+
+
+def vasso(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
+    """∇L(w + ρ·d/‖d‖), d = (1 − θ)·d + θ·g from d = g."""
+    g, theta = problem.gradient(w, t), settings.options["theta"]
+    d = (1 - theta) * settings.memory.get("mean", g) + theta * g
+    settings.memory["mean"] = d
+    return problem.gradient(w + settings.rho * d / d.norm(), t)
+
+
+def sam_on(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
+    """∇L(w + ρ·g/‖g‖) with g set to zero outside of normalization layers."""
+    g = problem.gradient(w, t)
+    in_norm = torch.cat([torch.full((size,), name in problem.norm_tensors) for name, size in problem.tensors])
+    g = torch.where(in_norm, g, torch.zeros_like(g))
+    return problem.gradient(w + settings.rho * g / g.norm(), t)
+
+
+def s2sam(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
+    """∇L(w + ρ·g/‖g‖), g the gradient of the step before; ∇L(w) at the first step."""
+    return _ahead(problem, w, t, settings.rho, settings.memory.get("last"))
+
+
+def msam(problem: Problem, w: Tensor, t: int, settings: Settings) -> Tensor:
+    """∇L(w − ρ·v/‖v‖), v the momentum before the step; ∇L(w) at the first step."""
+    return _ahead(problem, w, t, -settings.rho, settings.memory.get("momentum"))
+
+
+def _ahead(problem: Problem, w: Tensor, t: int, rho: float, direction: Tensor | None) -> Tensor:
+    return problem.gradient(w if direction is None else w + rho * direction / direction.norm(), t)
+
+
 REFERENCES: dict[str, Rule] = {
     "sam": sam,
     "asam": asam,
@@ -159,4 +223,9 @@ REFERENCES: dict[str, Rule] = {
     "esam": esam,
     "ssam-fisher": ssam_fisher,
     "ssam-dynamic": ssam_dynamic,
+    "fsam": fsam,
+    "vasso": vasso,
+    "sam-on": sam_on,
+    "s2sam": s2sam,
+    "msam": msam,
 }

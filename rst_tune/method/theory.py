@@ -1,7 +1,8 @@
-"""What the paper proves about RST: the equivalent regularization, Theorem 1, its corollaries, and Theorem 2.
+"""The paper's results on RST: the equivalent regularization, Theorem 1, its corollaries, and Theorem 2.
 
 alpha_t is the learning rate, p_t the scheduling probability, rho the radius, beta the smoothness of the loss. A bound
-is only computed when its assumptions hold; otherwise the first violation raises with its t, counted from 0 as there.
+is only computed when its assumptions hold; otherwise an error names the first violation and its t, counted from 0 as
+in the paper.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ ROUNDING = 1.0 + 1e-12
 
 
 def gamma_rst(p: float, gamma_gnr: float = 1.0) -> float:
-    """Return the regularization that RST amounts to in expectation, in units of rho: p · gamma_gnr (Equation 7).
+    """Return the expected strength of the regularization by RST, in units of rho: p · gamma_gnr (Equation 7).
 
     >>> gamma_rst(0.5, 2.0)
     1.0
@@ -88,7 +89,7 @@ def theorem2(
 
     Π_t (1 − α_t·ϱ·(1 − p_t·ρ_t²·β²)) with ρ_t = rho/‖∇L(θ_t)‖ and the Polyak-Lojasiewicz constant ϱ. ρ_t depends on the
     run: `norms` are the gradient norms, for an expectation over coins the least norm that any of them has at t.
-    A step with p_t·ρ_t²·β² >= 1 is not known to descend: the rate then says nothing, which raises.
+    With p_t·ρ_t²·β² >= 1 the theorem gives no rate, which is an error.
     """
     check_assumptions(alpha, p, rho, beta)
     if not 0.0 < varrho <= beta * ROUNDING:

@@ -93,7 +93,8 @@ class Run:
         recipe, method = self.task.recipe, self.method
         schedule = schedules.from_dict(method.schedule)
         self._warmup_steps = round(recipe.warmup_epochs / recipe.epochs * self.total_steps)
-        mean = expected_extra_propagation(schedule, self.total_steps, method.rule, method.rule_options)
+        share = recipe.batch_size // self._world
+        mean = expected_extra_propagation(schedule, self.total_steps, method.rule, method.rule_options, share)
         # With rho = 0 or gamma_gnr = 0 the optimizer takes no second pass.
         self.extra_propagation = mean if self.rho > 0 and method.gamma_gnr > 0 else 0.0
         self.optimizer = RST(
@@ -105,6 +106,9 @@ class Run:
             gamma_gnr=method.gamma_gnr,
             rule=method.rule,
             rule_options=method.rule_options,
+            policy=method.policy,
+            policy_options=method.policy_options,
+            cap=method.cap,
             seed=self.seed,
             clip=recipe.max_grad_norm,
             eps=recipe.eps,

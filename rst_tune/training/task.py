@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rst_tune.errors import InputError
-from rst_tune.method import ascent, schedules
+from rst_tune.method import ascent, policies, schedules
+from rst_tune.method.checks import check_method
 from rst_tune.training.models import known_model
 from rst_tune.training.recipes import RECIPES
 
@@ -164,16 +165,17 @@ class Method(Frozen):
     """In units of rho: SAM is 1."""
     rule: str = "sam"
     rule_options: dict[str, Any] = {}
+    policy: str = "coin"
+    """What decides X_t given p(t)."""
+    policy_options: dict[str, Any] = {}
+    cap: Positive | None = None
+    """The largest norm of the mixed gradient as a multiple of ‖g1‖; None: no limit."""
     rho: NonNegative | None = None
     """None: the rho of the recipe."""
 
     @model_validator(mode="after")
     def _known_schedule_and_rule(self) -> Self:
         schedules.from_dict(self.schedule)
-        ascent.build(self.rule, self.rule_options)
+        rule, policy = ascent.build(self.rule, self.rule_options), policies.build(self.policy, self.policy_options)
+        check_method(rule, policy, gamma_gnr=self.gamma_gnr, cap=self.cap)
         return self
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the method of a logged configuration, ignoring its other keys."""
-        return cls.model_validate({key: config[key] for key in cls.model_fields if key in config})

@@ -1,4 +1,4 @@
-"""What each of two gloo ranks runs; `test_ranks.py` compares the results."""
+"""The script of two gloo ranks; `test_ranks.py` compares the results."""
 
 import sys
 from pathlib import Path
@@ -24,8 +24,15 @@ RUNS = {
     "ssam-fisher": {"rule": "ssam", "rule_options": {"samples": 16, "every": 3}},
     "ssam-dynamic": {"rule": "ssam", "rule_options": {"mask": "dynamic", "every": 3}},
     "esam-local": {"rule": "esam"},
+    "fsam": {"rule": "fsam", "gamma_gnr": 1.5},
+    "vasso": {"rule": "vasso"},
+    "sam-on-local": {"rule": "sam-on"},
+    "s2sam": {"rule": "s2sam"},
+    "msam": {"rule": "msam"},
+    "gradient-norm": {"policy": "gradient-norm", "gamma_gnr": 2.0},
+    "cap": {"gamma_gnr": 3.0, "cap": 1.05},
 }
-PARTED = ("sam-local-gamma-2", "gsam")
+PARTED = ("sam-local-gamma-2", "gsam", "s2sam")
 
 
 def losses_of(model, x, y):
@@ -33,7 +40,7 @@ def losses_of(model, x, y):
 
 
 def run(model, opt, part, parts=1):
-    """Train on a part of each batch; return the coins, the pairs and the weights after each step."""
+    """Train on a part of each batch; return X_t, the pairs and the weights per step."""
     coins, path = [], []
     for t in range(1, STEPS + 1):
         x, y = (whole[part] for whole in batch(t, dtype=torch.float64))
@@ -46,7 +53,7 @@ def run(model, opt, part, parts=1):
 
 
 def build(wrapped, name, p=0.7, **more):
-    base = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+    base = torch.optim.SGD(wrapped.parameters(), lr=0.1, momentum=0.5 if name == "msam" else 0.0)
     return rst(wrapped, base, p=p, T=STEPS, rho=0.1, **RUNS[name], **more)
 
 

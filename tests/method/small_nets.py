@@ -1,17 +1,18 @@
-"""Small networks, batches and runs that the tests of the method share."""
+"""Small networks, batches and runs for the tests of the method."""
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from rst_tune import RST, schedules
+from rst_tune.method import ascent
 
 STEPS = 12
 
 
 def mlp(seed=0, dtype=torch.float32):
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).to(dtype)
+    return nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.Tanh(), nn.Linear(16, 3)).to(dtype)
 
 
 def convnet(seed=0):
@@ -63,4 +64,16 @@ ALL_RULES = {
     "esam": ("esam", {"beta": 0.6, "gamma": 0.5}),
     "ssam-fisher": ("ssam", {"mask": "fisher", "sparsity": 0.5, "samples": 8, "every": 4}),
     "ssam-dynamic": ("ssam", {"mask": "dynamic", "sparsity": 0.5, "every": 4, "drop": 0.5}),
+    "fsam": ("fsam", {"sigma": 0.8, "lam": 0.6}),
+    "vasso": ("vasso", {"theta": 0.4}),
+    "sam-on": ("sam-on", {}),
+    "s2sam": ("s2sam", {}),
+    "msam": ("msam", {}),
 }
+AHEAD = [case for case, (rule, _) in ALL_RULES.items() if ascent.RULES[rule].passes_ahead]
+TWO_PASS = [case for case in ALL_RULES if case not in AHEAD]
+
+
+def with_gamma(*gammas):
+    """Every rule with every gamma that it takes: a rule that passes ahead takes 1 only."""
+    return [(case, gamma) for case in ALL_RULES for gamma in gammas if gamma == 1.0 or case in TWO_PASS]

@@ -1,4 +1,4 @@
-"""The coin: stateless, fair, and independent between seeds and steps. Seeds are fixed, so the verdicts are too."""
+"""The coin: stateless, fair, and independent between seeds and steps. Fixed seeds make the tests deterministic."""
 
 import random
 from math import sqrt
@@ -17,7 +17,7 @@ def correlation(a, b):
     return covariance / sqrt(sum((x - mean_a) ** 2 for x in a) * sum((y - mean_b) ** 2 for y in b))
 
 
-def test_the_stream_is_fixed_for_ever():
+def test_the_stream_is_pinned():
     """A change of the hash would change the X_t of every saved run."""
     assert [toss(0, t, 0.5) for t in range(1, 17)] == FIRST_TOSSES
     assert uniform(7, 3) == PINNED
@@ -35,13 +35,13 @@ def test_the_share_of_ascents_is_p(seed, p):
 
 
 @pytest.mark.parametrize("lag", [1, 2, 7])
-def test_steps_do_not_know_of_each_other(lag):
+def test_steps_are_uncorrelated(lag):
     stream = [uniform(3, t) for t in range(1, N + lag + 1)]
     assert abs(correlation(stream[:-lag], stream[lag:])) < 4 / sqrt(N)
 
 
 @pytest.mark.parametrize("other", [1, 2, 64, 2**32])
-def test_seeds_do_not_know_of_each_other(other):
+def test_seeds_are_uncorrelated(other):
     for shift in (0, 1):
         ours = [uniform(5, t) for t in range(1, N + 1)]
         theirs = [uniform(5 + other, t + shift) for t in range(1, N + 1)]
@@ -60,12 +60,12 @@ def test_a_larger_p_only_adds_ascents():
     assert all(toss(0, t, 0.7) or not toss(0, t, 0.3) for t in range(1, 2000))
 
 
-def test_the_edges_are_certain():
+def test_p_zero_and_p_one_are_deterministic():
     assert not any(toss(0, t, 0.0) for t in range(1, 5000))
     assert all(toss(0, t, 1.0) for t in range(1, 5000))
 
 
-def test_global_generators_are_left_alone():
+def test_global_generators_are_unchanged():
     before = torch.get_rng_state(), random.getstate()
     toss(0, 1, 0.5)
     assert torch.equal(torch.get_rng_state(), before[0])

@@ -1,11 +1,12 @@
-"""Every rule, step by step beside its literal formula; and p = 1 beside another implementation of SAM."""
+"""Every rule in lockstep with its literal formula, and p = 1 with another implementation of SAM."""
 
 import copy
+from itertools import product
 
 import pytest
 import torch
 from pytorch_optimizer import SAM
-from small_nets import ALL_RULES, batch, losses_of, mlp, rst, weights
+from small_nets import ALL_RULES, TWO_PASS, batch, losses_of, mlp, rst, weights
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
@@ -15,6 +16,7 @@ from rst_tune.method.coin import hash64, toss, uniform
 
 T = 50
 SEED = 3
+NO = ("msam", 0.0)  # refused: there is no momentum
 
 
 def problem_of(model, dtype):
@@ -26,14 +28,17 @@ def problem_of(model, dtype):
         tensors = {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
         return cross_entropy(functional_call(model, tensors, (x,)), y, reduction="none")
 
-    return reference.Problem(losses, tuple((name, shape.numel()) for name, shape in shapes.items()))
+    tensors = tuple((name, shape.numel()) for name, shape in shapes.items())
+    return reference.Problem(losses, tensors, frozenset({"1.weight", "1.bias"}))
 
 
 def shuffled(t, count):
     return torch.randperm(count, generator=torch.Generator().manual_seed(hash64(SEED, t) >> 1))
 
 
-def literal(name, model, rho, gamma_gnr, schedule, dtype):
+def literal(name, model, rho, gamma_gnr, schedule, dtype, policy="coin", **more):
+    coin = lambda t: toss(SEED, t, schedule(t, T))  # noqa: E731
+    by_norm = reference.ae_sam(0.9, lambda t: schedule(t, T), coin)
     settings = reference.Settings(
         T=T,
         rho=rho,
@@ -46,9 +51,10 @@ def literal(name, model, rho, gamma_gnr, schedule, dtype):
         weights(model),
         settings,
         lr=0.1,
-        coin=lambda t: toss(SEED, t, schedule(t, T)),
+        decide=by_norm if policy == "gradient-norm" else lambda t, g: coin(t),
         rule=reference.REFERENCES[name],
         gamma_gnr=gamma_gnr,
+        **more,
     )
 
 
@@ -57,16 +63,23 @@ def test_every_rule_has_a_reference():
     assert set(ALL_RULES) == set(reference.REFERENCES)
 
 
-@pytest.mark.parametrize("gamma_gnr", [1.0, 2.0, 0.5])
-@pytest.mark.parametrize("name", ALL_RULES)
-def test_in_lockstep_with_the_formula(name, gamma_gnr):
+CASES = [
+    *[(name, {"momentum": momentum}) for name, momentum in product(ALL_RULES, (0.0, 0.9)) if (name, momentum) != NO],
+    *[(name, {"gamma_gnr": gamma}) for name, gamma in product(TWO_PASS, (2.0, 0.5))],
+    *[(name, {"policy": "gradient-norm"}) for name in TWO_PASS],
+    *[(name, {"gamma_gnr": 3.0, "cap": 1.05}) for name in TWO_PASS],
+]
+
+
+@pytest.mark.parametrize(("name", "case"), CASES, ids=str)
+def test_in_lockstep_with_the_formula(name, case):
     model, dtype = mlp(dtype=torch.float64), torch.float64
-    schedule = schedules.with_mean("ramp-up", 0.6, T)
-    path = literal(name, copy.deepcopy(model), 0.1, gamma_gnr, schedule, dtype)
+    schedule = schedules.with_mean("ramp-up", 0.6, T, shape=0.9)
+    path = literal(name, copy.deepcopy(model), 0.1, **{"gamma_gnr": 1.0, **case}, schedule=schedule, dtype=dtype)
     rule, options = ALL_RULES[name]
-    base = torch.optim.SGD(model.parameters(), lr=0.1)
-    settings = {"gamma_gnr": gamma_gnr, "rule": rule, "rule_options": options, "seed": SEED}
-    opt = rst(model, base, p=schedule, T=T, rho=0.1, **settings)
+    base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=case.get("momentum", 0.0))
+    settings = {key: value for key, value in case.items() if key != "momentum"}
+    opt = rst(model, base, p=schedule, T=T, rho=0.1, rule=rule, rule_options=options, seed=SEED, **settings)
     for t in range(1, T + 1):
         x, y = batch(t, dtype=dtype)
         opt.step(lambda x=x, y=y: cross_entropy(model(x), y), per_sample=losses_of(model, x, y))
@@ -76,17 +89,18 @@ def test_in_lockstep_with_the_formula(name, gamma_gnr):
 
 
 def test_without_the_ascent_the_path_is_another():
-    """The lockstep is worth something only if the rules differ from the base and from each other."""
+    """The lockstep test has power only if the rules differ from the base and from each other."""
     ends = []
     for name in ALL_RULES:
         model = mlp(dtype=torch.float64)
-        ends.append(literal(name, model, 0.1, 1.0, schedules.constant(1.0), torch.float64)[-1])
-    ends.append(literal("sam", mlp(dtype=torch.float64), 0.1, 1.0, schedules.constant(0.0), torch.float64)[-1])
+        ends.append(literal(name, model, 0.1, 1.0, schedules.constant(1.0), torch.float64, momentum=0.5)[-1])
+    model = mlp(dtype=torch.float64)
+    ends.append(literal("sam", model, 0.1, 1.0, schedules.constant(0.0), torch.float64, momentum=0.5)[-1])
     for i, one in enumerate(ends):
         assert all((one - other).norm() / one.norm() > 1e-4 for other in ends[:i])
 
 
-@pytest.mark.parametrize("width", [16, 300])  # 300: tensors large enough to be moved aside instead of copied
+@pytest.mark.parametrize("width", [16, 300])  # 300: tensors large enough to be repointed instead of copied
 def test_p_one_is_the_sam_of_pytorch_optimizer(width):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, width), torch.nn.Tanh(), torch.nn.Linear(width, width))

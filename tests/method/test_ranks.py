@@ -1,4 +1,4 @@
-"""Two real gloo ranks: the same coins, the same weights, and the weights that theory asks for."""
+"""Two gloo ranks: equal X_t, equal weights, and the weights of one process or of a literal computation."""
 
 import subprocess
 import sys
@@ -31,7 +31,10 @@ def ranks(tmp_path_factory):
 @pytest.mark.parametrize("name", [*RUNS, *(f"{name}-in-two-parts" for name in PARTED)])
 def test_ranks_have_the_same_coins_and_weights(ranks, name):
     one, other = ranks[0][name], ranks[1][name]
-    assert one["coins"] == other["coins"] == [int(toss(0, t, 0.7)) for t in range(1, STEPS + 1)]
+    assert one["coins"] == other["coins"]
+    assert 0 < sum(one["coins"]) < STEPS
+    if name != "gradient-norm":
+        assert one["coins"] == [int(toss(0, t, 0.7)) for t in range(1, STEPS + 1)]
     assert one["pairs"] == other["pairs"]
     for a, b in zip(one["path"], other["path"], strict=True):
         assert torch.equal(a, b)
@@ -71,11 +74,12 @@ def test_the_two_kinds_of_eps_differ(ranks):
     assert not torch.allclose(local, shared, rtol=1e-6)
 
 
-def test_a_local_eps_exchanges_gradients_once_a_step(ranks):
+def test_a_local_eps_exchanges_gradients_once_per_step(ranks):
     ascents = sum(ranks[0]["sam-local"]["coins"])
     assert ranks[0]["sam-local"]["exchanges"] == STEPS
     assert ranks[0]["sam-local-gamma-2"]["exchanges"] == STEPS
     assert ranks[0]["sam-global"]["exchanges"] == STEPS + ascents
+    assert ranks[0]["s2sam"]["exchanges"] == ranks[0]["msam"]["exchanges"] == STEPS
 
 
 @pytest.mark.parametrize("name", PARTED)

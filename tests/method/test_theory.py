@@ -1,4 +1,4 @@
-"""The paper's bounds, held against RST on losses whose constants are known."""
+"""The paper's bounds, compared with RST on losses with known constants."""
 
 from functools import cache
 from itertools import product
@@ -115,7 +115,7 @@ def test_theorem_1_with_a_schedule_that_moves(build):
 
 
 def test_theorem_2_over_every_sequence_of_coins(build):
-    """With 5 steps all 32 sequences can be run, so the expectation is exact and the bound has no excuse."""
+    """With 5 steps all 32 sequences can be run, so the expectation is exact."""
     problem, steps, p = build(), 5, 0.4
     alpha, rho = [0.5 / problem.beta] * steps, 0.05 / problem.beta
     expected, least = 0.0, [float("inf")] * steps

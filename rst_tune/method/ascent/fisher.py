@@ -1,4 +1,4 @@
-"""The diagonal of the empirical Fisher information: squared gradients of single samples, added up."""
+"""The diagonal of the empirical Fisher information: the sum of squared gradients of single samples."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -7,34 +7,34 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rst_tune.method.ascent.rule import Moment
+from rst_tune.method.ascent.rule import AscentContext
 
 __all__ = ["fisher_information"]
 
 
-def fisher_information(moment: Moment, samples: int) -> tuple[Tensor, float]:
-    """Return Σ_i (∂ℓ_i)² over at most `samples` samples of the batch, flat over what is trained, and the pairs it took.
+def fisher_information(context: AscentContext, samples: int) -> tuple[Tensor, float]:
+    """Return Σ_i (∂ℓ_i)² over at most `samples` samples of the batch, flat over trained parameters, and its pairs.
 
-    Samples go through the model one by one, and in evaluation mode: a batch of one has no batch statistics. Ranks add
-    up theirs.
+    Samples are propagated one by one in evaluation mode, since a batch of one has no batch statistics. Sums of ranks
+    are added.
     """
-    trained = [p for p in moment.everything if p.requires_grad]
+    trained = [p for p in context.all_params if p.requires_grad]
     information = [torch.zeros_like(p, dtype=torch.float32) for p in trained]
-    sizes = [len(losses) for losses in moment.losses]
+    sizes = [len(losses) for losses in context.losses]
     wanted = min(samples, sum(sizes))
     places = [(part, i) for part, size in enumerate(sizes) for i in range(size)][:wanted]
-    with _alone(moment.model):
+    with _evaluation_mode(context.model):
         for part, i in places:
-            _add_sample(moment, part, i, trained, information)
+            _add_sample(context, part, i, trained, information)
     flat = torch.cat([entry.flatten() for entry in information])
-    if hasattr(moment.model, "no_sync") and dist.is_available() and dist.is_initialized():
+    if hasattr(context.model, "no_sync") and dist.is_available() and dist.is_initialized():
         dist.all_reduce(flat)
     return flat, wanted / sum(sizes)
 
 
-def _add_sample(moment: Moment, part: int, i: int, trained: list[Tensor], information: list[Tensor]) -> None:
-    assert moment.per_sample is not None
-    loss = moment.per_sample[part](torch.tensor([i], device=moment.losses[part].device)).sum()
+def _add_sample(context: AscentContext, part: int, i: int, trained: list[Tensor], information: list[Tensor]) -> None:
+    assert context.per_sample is not None
+    loss = context.per_sample[part](torch.tensor([i], device=context.losses[part].device)).sum()
     grads = torch.autograd.grad(loss, trained, allow_unused=True)
     for entry, grad in zip(information, grads, strict=True):
         if grad is not None:
@@ -42,8 +42,8 @@ def _add_sample(moment: Moment, part: int, i: int, trained: list[Tensor], inform
 
 
 @contextmanager
-def _alone(model: nn.Module) -> Iterator[None]:
-    """Put the model in evaluation mode, without exchange between ranks, and back as it was."""
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Set the model to evaluation mode without exchange between ranks, then restore its modes."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""GSAM: descend with g2, but not along the part of g1 that g2 does not see, which closes the surrogate gap."""
+"""GSAM: descend with g2 minus the part of g1 orthogonal to it, which reduces the surrogate gap."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from rst_tune.errors import InputError
-from rst_tune.method.ascent.rule import Moment, Perturbation, Rule
-from rst_tune.method.vectors import add_, dot, norm, ratio
+from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule
+from rst_tune.method.vectors import add_, ratio
 
 __all__ = ["GSAM"]
 
@@ -21,14 +21,14 @@ class GSAM(Rule):
     rho_min is given, and is rho otherwise. Zhuang et al., ICLR 2022.
 
     Args:
-        alpha: the weight of the part that is left out.
+        alpha: the weight of the orthogonal part.
         rho_min: the radius at lr_min.
         lr_min: the lowest learning rate of the schedule.
         lr_max: the highest.
     """
 
     name: ClassVar[str] = "gsam"
-    linear: ClassVar[bool] = False
+    descends_with_g2: ClassVar[bool] = False
     alpha: float = 0.4
     rho_min: float | None = None
     lr_min: float = 0.0
@@ -43,22 +43,23 @@ class GSAM(Rule):
                 f"lr_min = {self.lr_min!r}: rho follows the learning rate between them"
             )
 
-    def _rho(self, moment: Moment) -> float:
+    def _rho(self, context: AscentContext) -> float:
         if self.rho_min is None or self.lr_max is None:
-            return moment.rho
-        rho = self.rho_min + (moment.rho - self.rho_min) * (moment.lr - self.lr_min) / (self.lr_max - self.lr_min)
+            return context.rho
+        rho = self.rho_min + (context.rho - self.rho_min) * (context.lr - self.lr_min) / (self.lr_max - self.lr_min)
         if rho < 0.0:
-            raise InputError(f"rho_t >= 0 must hold, but rule 'gsam' got {rho!r} at lr = {moment.lr!r}: lower lr_min")
+            raise InputError(f"rho_t >= 0 must hold, but rule 'gsam' got {rho!r} at lr = {context.lr!r}: lower lr_min")
         return rho
 
-    def perturbation(self, moment: Moment) -> Perturbation:
+    def perturbation(self, context: AscentContext) -> Perturbation:
         """Return rho_t · g1 / ‖g1‖."""
-        return Perturbation(moment.params, moment.up, ratio(self._rho(moment), norm(moment.up)))
+        grads = context.ascent_grads
+        return Perturbation(context.params, grads, ratio(self._rho(context), context.norm(grads)))
 
-    def gradient(self, moment: Moment, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:  # noqa: ARG002
+    def gradient(self, context: AscentContext, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:
         """Return g2 − alpha · (the part of g1 orthogonal to g2)."""
         assert g2 is not None
-        along = ratio(dot(g1, g2), dot(g2, g2))
+        along = ratio(context.dot(g1, g2), context.dot(g2, g2))
         g = list(torch._foreach_mul(g2, 1.0 + self.alpha * along))
         add_(g, g1, -self.alpha)
         return g

@@ -1,5 +1,6 @@
-"""LookSAM: take the second pass every k-th time and reuse the part of it that is orthogonal to g1 in between."""
+"""LookSAM: take the second pass at every k-th ascent and reuse its part orthogonal to g1 in between."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -7,8 +8,9 @@ import torch
 from torch import Tensor
 
 from rst_tune.errors import InputError
-from rst_tune.method.ascent.rule import Moment, Rule
-from rst_tune.method.vectors import add_, dot, norm, overflowed, ratio
+from rst_tune.method.ascent.kept import Kept, expected_refreshes, keep_finite
+from rst_tune.method.ascent.rule import AscentContext, Rule
+from rst_tune.method.vectors import add_, overflowed, ratio
 
 __all__ = ["LookSAM"]
 
@@ -21,17 +23,18 @@ class LookSAM(Rule):
     Liu, Mai, Cheng, Chen, Hsieh and You, CVPR 2022.
 
     Args:
-        k: how many sharpness-aware iterations share one second pass.
+        k: sharpness-aware iterations per second pass.
         alpha: the weight of the kept part.
     """
 
     name: ClassVar[str] = "looksam"
-    linear: ClassVar[bool] = False
+    works_sharded: ClassVar[bool] = False
+    descends_with_g2: ClassVar[bool] = False
     k: int = 5
     alpha: float = 0.7
     _count: int = field(default=0, init=False)
-    # g_v / ‖g_v‖ by the index of the parameter: only the direction is used, so no loss scale has to be taken out.
-    _direction: dict[int, Tensor] = field(default_factory=dict, init=False)
+    # g_v / ‖g_v‖ by the index of the parameter. Only the direction is used, so the loss scale cancels.
+    _direction: Kept = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
@@ -39,44 +42,40 @@ class LookSAM(Rule):
         if not self.alpha >= 0.0:
             raise InputError(f"alpha >= 0 must hold for rule 'looksam', but got alpha = {self.alpha!r}")
 
-    @property
-    def expected_pairs(self) -> float:
-        """Return 1/k."""
-        return 1.0 / self.k
+    def expected_pairs(self, p: Sequence[float], batch_size: int | None = None) -> float:  # noqa: ARG002
+        """Return the expected number of k-th ascents, about 1/k per ascent."""
+        return expected_refreshes(p, self.k)
 
     def second_pass_due(self) -> bool:
         """Return whether this is a k-th sharpness-aware iteration."""
         return self._count % self.k == 0
 
-    def gradient(self, moment: Moment, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:
+    def gradient(self, context: AscentContext, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:
         """Return g2, or g1 with the kept direction added."""
         if g2 is not None:
-            self._keep(moment, g1, g2)
+            self._keep(context, g1, g2)
             return g2
         g = [gradient.clone() for gradient in g1]
-        known = [place for place, index in enumerate(moment.indices) if index in self._direction]
-        kept = [self._direction[moment.indices[place]].to(g[place].device) for place in known]
-        length = norm(g1)
+        known = [place for place, index in enumerate(context.indices) if index in self._direction]
+        kept = [self._direction[context.indices[place]].to(g[place].device) for place in known]
+        length = context.norm(g1)
         if not overflowed(length):
             add_([g[place] for place in known], kept, self.alpha * length)
         return g
 
-    def _keep(self, moment: Moment, g1: list[Tensor], g2: list[Tensor]) -> None:
-        along = ratio(dot(g1, g2), dot(g1, g1))
+    def _keep(self, context: AscentContext, g1: list[Tensor], g2: list[Tensor]) -> None:
+        along = ratio(context.dot(g1, g2), context.dot(g1, g1))
         if overflowed(along):
             return
         g_v = [g.clone() for g in g2]
         add_(g_v, g1, -along)
-        length = norm(g_v)
+        length = context.norm(g_v)
         if overflowed(length):
             return
-        units = dict(zip(moment.indices, torch._foreach_mul(g_v, ratio(1.0, length)), strict=True))
-        if isinstance(length, Tensor):  # on a device nobody waits to see an overflow, so the choice is made there
-            old = self._direction
-            units = {i: torch.where(u.isfinite(), u, old.get(i, torch.zeros_like(u))) for i, u in units.items()}
-        self._direction = units
+        self._direction = {i: v for i, v in self._direction.items() if i in context.indices}
+        keep_finite(self._direction, context.indices, list(torch._foreach_mul(g_v, ratio(1.0, length))), length)
 
-    def ended(self) -> None:
+    def on_step_end(self) -> None:
         """Count one sharpness-aware iteration."""
         self._count += 1
 
@@ -85,5 +84,5 @@ class LookSAM(Rule):
         return {"count": self._count, "direction": dict(self._direction)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up the count and the kept direction."""
+        """Load the count and the kept direction."""
         self._count, self._direction = int(state["count"]), dict(state["direction"])

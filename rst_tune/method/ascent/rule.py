@@ -1,15 +1,19 @@
-"""What an ascent rule answers: whether a second pass is due, where to go up, and what gradient comes of it."""
+"""The protocol of an ascent rule: which passes an iteration takes, eps, and the gradient that results."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import fsum
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from rst_tune.errors import InputError
-from rst_tune.method.vectors import Scale, norm, ratio
+from rst_tune.method import vectors
+from rst_tune.method.vectors import Scale, ratio
 
-__all__ = ["PAIRS_OF_A_FORWARD", "Closure", "Moment", "PerSample", "Perturbation", "Rule", "in_unit"]
+__all__ = ["PAIRS_OF_A_FORWARD", "AscentContext", "Closure", "PerSample", "Perturbation", "Rule", "in_unit"]
 
 Closure = Callable[[], Tensor]
 PerSample = Callable[[Tensor | None], Tensor]
@@ -20,12 +24,14 @@ PAIRS_OF_A_FORWARD = 1.0 / 3.0
 
 
 @dataclass
-class Moment:
-    """What a rule may see in one sharpness-aware iteration. Gradients still carry the scale of a gradient scaler.
+class AscentContext:
+    """Inputs of a rule in one sharpness-aware iteration. Gradients are still multiplied by the loss scale.
 
-    `params` are those with a gradient, `indices` their places among `everything` the optimizer has. `g1` is their
-    gradient at w, `up` the one that eps follows (g1, or g1 with the weight decay). `losses` are those of the samples in
-    the first pass, where the rule asked for them.
+    `params` are the parameters with a gradient and `indices` their positions in `all_params`. `g1` is their gradient
+    at w, `ascent_grads` the gradient for the ascent (g1, or g1 with the weight decay). `losses` are the losses of the
+    samples in the first pass, if `needs_sample_losses`. For a rule that `passes_ahead` there is no gradient yet:
+    `params` are the trained parameters, `g1` and `ascent_grads` are empty. With FSDP2 all tensors but `all_params` are
+    local shards, and `norm` and `dot` are sums over the ranks of `shard_group`.
     """
 
     t: int
@@ -36,13 +42,37 @@ class Moment:
     params: list[Tensor]
     indices: list[int]
     g1: list[Tensor]
-    up: list[Tensor]
-    everything: list[Tensor]
+    ascent_grads: list[Tensor]
+    all_params: list[Tensor]
     names: Mapping[int, str]
     model: nn.Module
-    closures: Sequence[Closure]
-    per_sample: Sequence[PerSample] | None
-    losses: list[Tensor]
+    closures: Sequence[Closure] = ()
+    per_sample: Sequence[PerSample] | None = None
+    losses: list[Tensor] = field(default_factory=list)
+    scaler: torch.amp.GradScaler | None = None
+    shard_group: Any = None
+
+    @property
+    def loss_scale(self) -> float:
+        """The factor of all gradients. With a scaler on a device, reading it synchronizes."""
+        return 1.0 if self.scaler is None else self.scaler.get_scale()
+
+    @property
+    def targets(self) -> list[Tensor]:
+        """The parameters with a gradient, as the optimizer has them: `params`, or DTensors with FSDP2."""
+        return [self.all_params[index] for index in self.indices]
+
+    def name(self, place: int) -> str:
+        """Return the name in the model of `params[place]`."""
+        return self.names.get(id(self.all_params[self.indices[place]]), "")
+
+    def norm(self, vector: list[Tensor]) -> Scale:
+        """Return the Euclidean norm over all entries."""
+        return vectors.norm(vector, self.shard_group)
+
+    def dot(self, a: list[Tensor], b: list[Tensor]) -> Scale:
+        """Return the inner product over all entries."""
+        return vectors.dot(a, b, self.shard_group)
 
 
 @dataclass(frozen=True)
@@ -56,60 +86,76 @@ class Perturbation:
 
 @dataclass(kw_only=True)
 class Rule:
-    """One ascent rule. The defaults are those of SAM; a rule states only what it does otherwise.
+    """One ascent rule. The defaults are those of SAM; a rule overrides what differs.
 
-    Fields are the options of the rule. State is kept in attributes and goes through `state_dict`.
+    Fields are the options of the rule. State is kept in attributes and saved by `state_dict`.
     """
 
     name: ClassVar[str]
-    linear: ClassVar[bool] = True
+    descends_with_g2: ClassVar[bool] = True
     """Whether g_rule is g2 itself, so that autograd can form the mix and g1 need not be kept."""
+    passes_ahead: ClassVar[bool] = False
+    """Whether the only pass of an iteration with X_t = 1 is taken at w + eps, with eps known before it."""
+    works_sharded: ClassVar[bool] = True
+    """Whether the rule works on local shards (FSDP2): its state, if any, must not depend on the rank."""
 
     @property
-    def shared(self) -> bool:
+    def needs_global_grad(self) -> bool:
         """Whether the rule needs the gradient of all ranks, and so a global eps, because it keeps or projects it."""
-        return not self.linear
+        return not self.descends_with_g2
 
-    @property
-    def expected_pairs(self) -> float:
-        """Return the expected extra pairs of a sharpness-aware iteration."""
-        return 1.0
+    def expected_pairs(self, p: Sequence[float], batch_size: int | None = None) -> float:  # noqa: ARG002
+        """Return the expected extra pairs of a training with the probabilities p(1) … p(T), in total.
+
+        Args:
+            p: the probability of X_t = 1 per iteration.
+            batch_size: samples per step and rank, for rules whose cost depends on it.
+        """
+        return fsum(p)
+
+    def attach(self, model: nn.Module, base: Optimizer) -> None:
+        """Check that the rule fits the model and the base optimizer, and keep what it needs of them."""
 
     def second_pass_due(self) -> bool:
         """Return whether this sharpness-aware iteration takes a second pass. Known before the first."""
         return True
 
-    def losses_due(self) -> bool:
+    def needs_sample_losses(self) -> bool:
         """Return whether this iteration needs the losses of single samples."""
         return False
 
-    def prepare(self, moment: Moment) -> float:  # noqa: ARG002
-        """Do what is due between the passes, and return the pairs it took."""
+    def prepare(self, context: AscentContext) -> float:  # noqa: ARG002
+        """Do the work that is due between the passes, and return the pairs it took."""
         return 0.0
 
-    def perturbation(self, moment: Moment) -> Perturbation:
+    def perturbation(self, context: AscentContext) -> Perturbation:
         """Return eps at w; for SAM rho · g1 / ‖g1‖."""
-        return Perturbation(moment.params, moment.up, ratio(moment.rho, norm(moment.up)))
+        grads = context.ascent_grads
+        return Perturbation(context.params, grads, ratio(context.rho, context.norm(grads)))
 
-    def second_closures(self, moment: Moment) -> tuple[Sequence[Closure], float]:
+    def second_closures(self, context: AscentContext) -> tuple[Sequence[Closure], float]:
         """Return the losses of the second pass and the pairs it takes. Called at w + eps."""
-        return moment.closures, 1.0
+        return context.closures, 1.0
 
-    def gradient(self, moment: Moment, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:
-        """Return g_rule of a rule that is not linear; g2 is None when no second pass was due."""
-        raise NotImplementedError
+    def gradient(self, context: AscentContext, g1: list[Tensor], g2: list[Tensor] | None) -> list[Tensor]:  # noqa: ARG002
+        """Return g_rule; g2 is None when no second pass was due."""
+        assert g2 is not None
+        return g2
 
-    def ended(self) -> None:
-        """Take note that one sharpness-aware iteration is over."""
+    def after_pass(self, indices: list[int], grads: list[Tensor]) -> None:
+        """Read the gradient of a step. Called in every step of a rule that `passes_ahead`."""
+
+    def on_step_end(self) -> None:
+        """Count one sharpness-aware iteration."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a resumed run needs, as plain data and tensors."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up the state of `state_dict`."""
+        """Load the state that `state_dict` returned."""
         if state:
-            raise InputError(f"rule {self.name!r} keeps no state, but got {sorted(state)}: another rule saved it")
+            raise InputError(f"rule {self.name!r} has no state, but got {sorted(state)}: another rule saved it")
 
 
 def in_unit(rule: str, name: str, value: float, *, above_zero: bool = True) -> None:

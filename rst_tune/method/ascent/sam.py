@@ -1,4 +1,4 @@
-"""SAM: go up along the gradient by rho, descend with the gradient found there."""
+"""SAM: ascend by rho along the gradient, descend with the gradient there."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,5 +1,6 @@
-"""SSAM: perturb a part of the entries only, those that matter by Fisher information or by a mask that moves."""
+"""SSAM: perturb a subset of the entries, chosen by Fisher information or by a dynamic mask."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import cos, pi
 from typing import Any, ClassVar
@@ -9,9 +10,10 @@ from torch import Tensor
 
 from rst_tune.errors import InputError, unknown_name
 from rst_tune.method.ascent.fisher import fisher_information
-from rst_tune.method.ascent.rule import Moment, Perturbation, Rule, in_unit
+from rst_tune.method.ascent.kept import expected_refreshes
+from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule, in_unit
 from rst_tune.method.coin import hash64
-from rst_tune.method.vectors import norm, ratio
+from rst_tune.method.vectors import ratio
 
 __all__ = ["SSAM"]
 
@@ -20,22 +22,24 @@ MASKS = ("fisher", "dynamic")
 
 @dataclass(kw_only=True)
 class SSAM(Rule):
-    """eps = rho · m⊙g1/‖g1‖ with a mask m that leaves out the share `sparsity` of all entries; g_rule = g2.
+    """eps = rho · m⊙g1/‖g1‖ with a mask m that is 0 on the share `sparsity` of all entries; g_rule = g2.
 
     Fisher: m keeps the entries with the largest Σ_i (∂ℓ_i)² over some samples, which needs step(closure, per_sample=…);
-    their passes are counted as they happen. Dynamic: m starts at random; a refresh drops drop·(1 + cos(πt/T))/2
-    of the live entries, those with the smallest |g1|, and grows as many dead ones at random (or as many as are dead).
+    their passes count min(samples, batch)/batch pairs per refresh. Dynamic: m starts at random; a refresh drops
+    drop·(1 + cos(πt/T))/2 of the live entries, those with the smallest |g1|, and grows as many dead ones at random (or
+    as many as are dead).
     Frozen parameters are not counted. Mi et al., NeurIPS 2022.
 
     Args:
         mask: "fisher" or "dynamic".
         sparsity: the share of entries that is not perturbed.
-        samples: how many samples of the batch the Fisher mask looks at; a smaller batch gives all it has.
-        every: after how many sharpness-aware iterations the mask is refreshed.
+        samples: the samples of the batch that the Fisher mask uses; all of a smaller batch.
+        every: sharpness-aware iterations per refresh of the mask.
         drop: the largest share of live entries that a refresh of the dynamic mask replaces.
     """
 
     name: ClassVar[str] = "ssam"
+    works_sharded: ClassVar[bool] = False
     mask: str = "fisher"
     sparsity: float = 0.5
     samples: int = 128
@@ -54,36 +58,46 @@ class SSAM(Rule):
                 raise InputError(f"{name} >= 1 must hold for rule 'ssam', but got {name} = {getattr(self, name)!r}")
 
     @property
-    def shared(self) -> bool:
+    def needs_global_grad(self) -> bool:
         """The mask is kept, so it has to be the same on all ranks."""
         return True
+
+    def expected_pairs(self, p: Sequence[float], batch_size: int | None = None) -> float:
+        """Return 1 per ascent, and for the Fisher mask min(samples, batch_size)/batch_size per refresh.
+
+        Without batch_size the cost of the refreshes is unknown and not included.
+        """
+        if self.mask != "fisher" or batch_size is None:
+            return super().expected_pairs(p)
+        share = min(self.samples, batch_size) / batch_size
+        return super().expected_pairs(p) + share * expected_refreshes(p, self.every)
 
     def _refresh_due(self) -> bool:
         return self._count % self.every == 0
 
-    def losses_due(self) -> bool:
+    def needs_sample_losses(self) -> bool:
         """Return whether the Fisher mask is to be refreshed."""
         return self.mask == "fisher" and self._refresh_due()
 
-    def prepare(self, moment: Moment) -> float:
-        """Refresh the mask when it is due."""
+    def prepare(self, context: AscentContext) -> float:
+        """Refresh the mask if that is due, and return the pairs it took."""
         if not self._refresh_due():
             return 0.0
         if self.mask == "fisher":
-            information, pairs = fisher_information(moment, self.samples)
-            self._set(moment, _largest(information, self._live(information)))
+            information, pairs = fisher_information(context, self.samples)
+            self._set(context, _largest(information, self._live(information)))
             return pairs
-        self._set(moment, self._moved(moment) if self._masks else self._random(moment))
+        self._set(context, self._moved(context) if self._masks else self._random(context))
         return 0.0
 
     @torch.no_grad()
-    def perturbation(self, moment: Moment) -> Perturbation:
+    def perturbation(self, context: AscentContext) -> Perturbation:
         """Return rho · m⊙g1 / ‖g1‖."""
-        masks = [self._mask(index, p) for index, p in zip(moment.indices, moment.params, strict=True)]
-        vectors = [g * mask for g, mask in zip(moment.up, masks, strict=True)]
-        return Perturbation(moment.params, vectors, ratio(moment.rho, norm(moment.up)))
+        masks = [self._mask(index, p) for index, p in zip(context.indices, context.params, strict=True)]
+        vectors = [g * mask for g, mask in zip(context.ascent_grads, masks, strict=True)]
+        return Perturbation(context.params, vectors, ratio(context.rho, context.norm(context.ascent_grads)))
 
-    def ended(self) -> None:
+    def on_step_end(self) -> None:
         """Count one sharpness-aware iteration."""
         self._count += 1
 
@@ -92,47 +106,47 @@ class SSAM(Rule):
         return {"count": self._count, "masks": dict(self._masks)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up the count and the masks."""
+        """Load the count and the masks."""
         self._count, self._masks = int(state["count"]), dict(state["masks"])
 
     def _live(self, flat: Tensor) -> int:
         return round((1.0 - self.sparsity) * flat.numel())
 
-    def _set(self, moment: Moment, flat: Tensor) -> None:
-        members = _members(moment)
+    def _set(self, context: AscentContext, flat: Tensor) -> None:
+        members = _members(context)
         parts = torch.split(flat, [p.numel() for p in members.values()])
         self._masks = {i: part.view(p.shape) for (i, p), part in zip(members.items(), parts, strict=True)}
 
     def _mask(self, index: int, param: Tensor) -> Tensor:
-        # A parameter that was frozen at the last refresh has no mask yet, and is perturbed whole until the next.
+        # A parameter that was frozen at the last refresh has no mask yet: all its entries are perturbed until the next.
         mask = self._masks.get(index)
         return torch.ones_like(param, dtype=torch.bool) if mask is None else mask.to(param.device)
 
-    def _random(self, moment: Moment) -> Tensor:
-        total = sum(p.numel() for p in _members(moment).values())
+    def _random(self, context: AscentContext) -> Tensor:
+        total = sum(p.numel() for p in _members(context).values())
         flat = torch.zeros(total, dtype=torch.bool)
-        flat[torch.randperm(total, generator=_generator(moment))[: self._live(flat)]] = True
+        flat[torch.randperm(total, generator=_generator(context))[: self._live(flat)]] = True
         return flat
 
     @torch.no_grad()
-    def _moved(self, moment: Moment) -> Tensor:
-        flat = torch.cat([self._mask(i, p).flatten().cpu() for i, p in _members(moment).items()])
+    def _moved(self, context: AscentContext) -> Tensor:
+        flat = torch.cat([self._mask(i, p).flatten().cpu() for i, p in _members(context).items()])
         live, dead = flat.nonzero().flatten(), (~flat).nonzero().flatten()
-        rate = self.drop * (1.0 + cos(pi * moment.t / moment.T)) / 2.0
+        rate = self.drop * (1.0 + cos(pi * context.t / context.T)) / 2.0
         moving = min(int(rate * len(live)), len(dead))
-        size = _flat_gradient(moment).abs()
+        size = _flat_gradient(context).abs()
         flat[live[size[live].topk(moving, largest=False).indices]] = False
-        flat[dead[torch.randperm(len(dead), generator=_generator(moment))[:moving]]] = True
+        flat[dead[torch.randperm(len(dead), generator=_generator(context))[:moving]]] = True
         return flat
 
 
-def _members(moment: Moment) -> dict[int, Tensor]:
-    return {i: p for i, p in enumerate(moment.everything) if p.requires_grad}
+def _members(context: AscentContext) -> dict[int, Tensor]:
+    return {i: p for i, p in enumerate(context.all_params) if p.requires_grad}
 
 
-def _generator(moment: Moment) -> torch.Generator:
-    # One generator a refresh, seeded by (seed, t), on the CPU: the same mask on every rank, device and resumed run.
-    return torch.Generator().manual_seed(hash64(moment.seed, moment.t) >> 1)
+def _generator(context: AscentContext) -> torch.Generator:
+    # One generator per refresh, seeded by (seed, t), on the CPU: equal masks on all ranks, devices and resumed runs.
+    return torch.Generator().manual_seed(hash64(context.seed, context.t) >> 1)
 
 
 def _largest(values: Tensor, count: int) -> Tensor:
@@ -141,6 +155,6 @@ def _largest(values: Tensor, count: int) -> Tensor:
     return flat
 
 
-def _flat_gradient(moment: Moment) -> Tensor:
-    g1 = dict(zip(moment.indices, moment.g1, strict=True))
-    return torch.cat([g1.get(i, torch.zeros_like(p)).flatten().float().cpu() for i, p in _members(moment).items()])
+def _flat_gradient(context: AscentContext) -> Tensor:
+    g1 = dict(zip(context.indices, context.g1, strict=True))
+    return torch.cat([g1.get(i, torch.zeros_like(p)).flatten().float().cpu() for i, p in _members(context).items()])

@@ -1,4 +1,4 @@
-"""p(t): the paper's families, combinators, the exact mean, and the schedule with a wanted mean. Only the stdlib.
+"""p(t): the paper's families, combinators, the exact mean, and schedules with a given mean. Uses the stdlib only.
 
 >>> constant(0.5).extra_propagation(100)
 0.5
@@ -42,7 +42,7 @@ __all__ = [
     "with_mean",
 ]
 
-# A schedule is asked for as a function, by the name its family is registered under.
+# Lower-case names, equal to the registered ones, so that schedules read as functions.
 constant, piecewise = Constant, Piecewise
 linear, linear_group1, linear_group2 = Linear, LinearGroup1, LinearGroup2
 cos1, cos2, sin1, sin2 = Cos1, Cos2, Sin1, Sin2

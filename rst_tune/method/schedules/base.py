@@ -1,4 +1,4 @@
-"""What every schedule is: a frozen value that maps t = 1 … T to a probability, and the check of its range."""
+"""The base class of schedules: a frozen value that maps t = 1 … T to a probability in a checked range."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
@@ -14,7 +14,7 @@ __all__ = ["FAMILIES", "Schedule", "checked_probability", "share", "steps_in"]
 
 FAMILIES: Registry[type["Schedule"]] = Registry("schedule family")
 
-# A formula such as p0 + (p1 - p0)·u may miss 0 or 1 by a few units in the last place; that is rounding, not a wrong p.
+# A formula such as p0 + (p1 - p0)·u may exceed 0 or 1 by a few units in the last place, which is rounding only.
 ROUNDING = 1e-12
 
 
@@ -22,7 +22,7 @@ ROUNDING = 1e-12
 class Schedule(ABC):
     """The scheduling function p(t) of RST (Algorithm 1): X_t is 1 with probability p(t), t = 1 … T.
 
-    A subclass states its parameters as fields and p(t) in `at`; everything else is here.
+    A subclass declares its parameters as fields and implements `at` and `closed_form`.
     """
 
     family: ClassVar[str]
@@ -36,17 +36,17 @@ class Schedule(ABC):
         """Return the limit of the mean of p for large T, as the paper's tables print it."""
 
     def __call__(self, t: int, T: int) -> float:
-        """Return p(t). Outside 1 … T there is no p, and outside [0, 1] p is no probability: both raise."""
+        """Return p(t). Raises for t outside 1 … T and for p outside [0, 1]."""
         if not 1 <= t <= T:
             raise InputError(f"1 <= t <= T must hold, but got t = {t}, T = {T}: steps are counted from 1")
         return checked_probability(self.at(t, T), t=t, T=T, what=self)
 
     def values(self, T: int) -> tuple[float, ...]:
-        """Return p(1), …, p(T). The first p outside [0, 1] raises with its t."""
+        """Return p(1), …, p(T). Raises at the first p outside [0, 1]."""
         return _values(self, T)
 
     def extra_propagation(self, T: int) -> float:
-        """Return the exact mean of p over t = 1 … T: the expected extra forward-backward pairs of a step."""
+        """Return the exact mean of p over t = 1 … T: the expected extra forward-backward pairs per step."""
         return fsum(self.values(T)) / T
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def share(name: str, value: float) -> float:
 
 
 def steps_in(part: float, T: int) -> int:
-    """Return how many whole steps the first share `part` of T has, exactly as the decimal number is written.
+    """Return the number of whole steps in the first share `part` of T, computed from the decimal notation of `part`.
 
     >>> steps_in(0.29, 100), int(0.29 * 100)
     (29, 28)

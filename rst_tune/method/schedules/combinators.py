@@ -1,4 +1,4 @@
-"""Schedules made of others: a warm-up without ascents, and a polygon through any knots."""
+"""Combinators: a warm-up without ascents, and linear interpolation between knots."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from rst_tune.method.schedules.base import FAMILIES, Schedule, share, steps_in
 __all__ = ["Interpolate", "Warmup"]
 
 
-@FAMILIES.register("warmup", "p = 0 for the first share w of training, then another schedule on what is left")
+@FAMILIES.register("warmup", "p = 0 for the first share w of training, then another schedule on the remaining steps")
 @dataclass(frozen=True)
 class Warmup(Schedule):
     """p(t) = 0 for t <= w·T, else then(t − W, T − W) with W = ⌊w·T⌋; closed form (1 − w) times that of `then`.
 
-    Sharpness-aware steps in the first iterations can hurt Vision Transformers; this leaves them out.
+    Sharpness-aware steps in the first iterations can harm Vision Transformers; the warm-up has none.
 
     >>> from rst_tune.method import schedules
     >>> schedules.warmup(0.5, schedules.constant(0.8)).values(4)
@@ -30,12 +30,12 @@ class Warmup(Schedule):
     def __post_init__(self) -> None:
         object.__setattr__(self, "w", share("w", self.w))
         if self.w == 1.0:
-            raise InputError("w < 1 must hold, but got w = 1.0: nothing would be left for the schedule that follows")
+            raise InputError("w < 1 must hold, but got w = 1.0: no step would remain for the schedule that follows")
         if not isinstance(self.then, Schedule):
             raise InputError(f"`then` must be a schedule, but got {self.then!r}: for example schedules.constant(0.5)")
 
     def at(self, t: int, T: int) -> float:
-        """Return 0 in the warm-up, afterwards p of the schedule that follows."""
+        """Return 0 in the warm-up, then p of the schedule that follows."""
         W = steps_in(self.w, T)
         return 0.0 if t <= W else self.then.at(t - W, T - W)
 
@@ -60,7 +60,7 @@ class Interpolate(Schedule):
         object.__setattr__(self, "points", _knots(self.points))
 
     def at(self, t: int, T: int) -> float:
-        """Return the height of the polygon at t/T."""
+        """Return the interpolated p at t/T."""
         u = t / T
         for (u0, p0), (u1, p1) in pairwise(self.points):
             if u0 <= u <= u1:

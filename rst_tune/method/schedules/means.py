@@ -1,7 +1,7 @@
 """Cost as a coordinate: for each family the schedule whose exact mean over t = 1 … T is c, for every T.
 
-All of them are p(t) = c + shape·(extreme(t) − c). `extreme` is the member of the family with mean c that goes farthest
-from the constant c without leaving [0, 1]; shape in [0, 1] says how far to go towards it.
+All of them are p(t) = c + shape·(extreme(t) − c). `extreme` is the member of the family with mean c and the largest
+distance from the constant c inside [0, 1]; shape in [0, 1] is the fraction of that distance.
 """
 
 from abc import abstractmethod
@@ -9,18 +9,17 @@ from dataclasses import dataclass
 from math import cos, pi, sin
 from typing import ClassVar
 
-from rst_tune.errors import InputError
 from rst_tune.method.schedules.base import FAMILIES, Schedule, share
 from rst_tune.method.schedules.families import Constant
 from rst_tune.registry import Registry
 
-__all__ = ["MEAN_FAMILIES", "Around", "with_mean"]
+__all__ = ["MEAN_FAMILIES", "MeanPreserving", "with_mean"]
 
 MEAN_FAMILIES: Registry[type[Schedule]] = Registry("family with a mean")
 
 
 @dataclass(frozen=True)
-class Around(Schedule):
+class MeanPreserving(Schedule):
     """p(t) = c + shape·(extreme(t) − c): the exact mean is c at any T, and the closed form is c too."""
 
     c: float
@@ -32,7 +31,7 @@ class Around(Schedule):
 
     @abstractmethod
     def extreme(self, t: int, T: int) -> float:
-        """Return the farthest p(t) with mean c."""
+        """Return p(t) of the extreme member with mean c."""
 
     def at(self, t: int, T: int) -> float:
         """Return c + shape·(extreme(t) − c)."""
@@ -44,8 +43,8 @@ class Around(Schedule):
 
 
 @dataclass(frozen=True)
-class StepUp(Around):
-    """0, then 1 for the last c·T steps. The step in which c·T ends carries its fraction, so the mean is exact.
+class StepUp(MeanPreserving):
+    """0, then 1 for the last c·T steps. The step in which c·T ends has its fraction, so the mean is exact.
 
     >>> StepUp(c=0.375).values(4)
     (0.0, 0.0, 0.5, 1.0)
@@ -59,7 +58,7 @@ class StepUp(Around):
 
 
 @dataclass(frozen=True)
-class StepDown(Around):
+class StepDown(MeanPreserving):
     """1 for the first c·T steps, then 0.
 
     >>> StepDown(c=0.375).values(4)
@@ -74,7 +73,7 @@ class StepDown(Around):
 
 
 @dataclass(frozen=True)
-class RampUp(Around):
+class RampUp(MeanPreserving):
     """The steepest rising line with mean c: c + min(c, 1 − c)·(2t − T − 1)/(T − 1)."""
 
     family: ClassVar[str] = "ramp-up"
@@ -85,7 +84,7 @@ class RampUp(Around):
 
 
 @dataclass(frozen=True)
-class RampDown(Around):
+class RampDown(MeanPreserving):
     """The steepest falling line with mean c."""
 
     family: ClassVar[str] = "ramp-down"
@@ -96,7 +95,7 @@ class RampDown(Around):
 
 
 @dataclass(frozen=True)
-class CosineUp(Around):
+class CosineUp(MeanPreserving):
     """Half a cosine that rises around c: c − A·cos(π(2t − 1)/2T) with the largest A."""
 
     family: ClassVar[str] = "cosine-up"
@@ -107,7 +106,7 @@ class CosineUp(Around):
 
 
 @dataclass(frozen=True)
-class CosineDown(Around):
+class CosineDown(MeanPreserving):
     """Half a cosine that falls around c: c + A·cos(π(2t − 1)/2T) with the largest A."""
 
     family: ClassVar[str] = "cosine-down"
@@ -118,7 +117,7 @@ class CosineDown(Around):
 
 
 @dataclass(frozen=True)
-class SineBump(Around):
+class SineBump(MeanPreserving):
     """Half a sine around c, highest in the middle: c + A·(s(t) − mean s), s(t) = sin(π(2t − 1)/2T), largest A."""
 
     family: ClassVar[str] = "sine-bump"
@@ -129,7 +128,7 @@ class SineBump(Around):
 
 
 @dataclass(frozen=True)
-class SineDip(Around):
+class SineDip(MeanPreserving):
     """Half a sine around c, lowest in the middle: c − A·(s(t) − mean s) with the largest A."""
 
     family: ClassVar[str] = "sine-dip"
@@ -149,18 +148,18 @@ def _cosine(c: float, t: int, T: int) -> float:
 
 
 def _sine(room_above: float, room_below: float, t: int, T: int) -> float:
-    """Return A·(s(t) − mean s) with the largest A that keeps within the room above and below."""
+    """Return A·(s(t) − mean s) with the largest A that stays within the given room above and below."""
     mean = 1.0 / (T * sin(pi / (2 * T)))
     above = sin(pi * (2 * ((T + 1) // 2) - 1) / (2 * T)) - mean
     below = mean - sin(pi / (2 * T))
-    if T <= 2:  # the midpoints of one or two steps are equally high: there is no bump
+    if T <= 2:  # the midpoints of one or two steps have equal height: there is no bump
         return 0.0
     return min(room_above / above, room_below / below) * (sin(pi * (2 * t - 1) / (2 * T)) - mean)
 
 
-DESCRIPTIONS: dict[type[Around], str] = {
-    StepUp: "low, then high: the ascents come last",
-    StepDown: "high, then low: the ascents come first",
+DESCRIPTIONS: dict[type[MeanPreserving], str] = {
+    StepUp: "low, then high: ascents at the end",
+    StepDown: "high, then low: ascents at the start",
     RampUp: "a line that rises through c",
     RampDown: "a line that falls through c",
     CosineUp: "half a cosine that rises through c",
@@ -175,15 +174,14 @@ for _family, _description in DESCRIPTIONS.items():
     MEAN_FAMILIES.add(_family.family, _family, _description)
 
 
-def with_mean(family: str, c: float, T: int, shape: float = 1.0, *, amplitude: float | None = None) -> Schedule:
+def with_mean(family: str, c: float, T: int, shape: float = 1.0) -> Schedule:  # noqa: ARG001
     """Return the schedule of `family` whose exact mean over t = 1 … T is c.
 
     Args:
         family: a name in `MEAN_FAMILIES`.
         c: the wanted extra propagation, in [0, 1].
-        T: the total number of steps (the mean is exact for every T; the amplitude is measured at this one).
-        shape: how far from the constant c, from 0 (the constant) to 1 (the farthest the family goes).
-        amplitude: half the distance from the lowest to the highest p, instead of `shape`.
+        T: the total number of steps. The mean is exact for every T, so the schedule does not depend on it.
+        shape: the distance from the constant c, from 0 (the constant) to 1 (the extreme of the family).
 
     >>> s = with_mean("step-up", 0.3, 10)
     >>> s.extra_propagation(10), s(1, 10), s(10, 10)
@@ -191,26 +189,4 @@ def with_mean(family: str, c: float, T: int, shape: float = 1.0, *, amplitude: f
     """
     kind = MEAN_FAMILIES[family]
     c, shape = share("c", c), share("shape", shape)
-    if issubclass(kind, Around):
-        return kind(c=c, shape=shape if amplitude is None else _shape_of(kind, c, T, amplitude))
-    if amplitude:
-        raise InputError(f"a constant has amplitude 0, but got amplitude = {amplitude!r}: choose another family")
-    return Constant(c)
-
-
-def _shape_of(kind: type[Around], c: float, T: int, amplitude: float) -> float:
-    reach = _reach(kind, c, T)
-    if 0.0 <= amplitude <= reach * (1.0 + 1e-12):
-        return min(amplitude / reach, 1.0) if reach else 0.0
-    means = [i / 200 for i in range(201) if _reach(kind, i / 200, T) >= amplitude]
-    remedy = f"it is reached for c in [{means[0]}, {means[-1]}]" if means else "no mean reaches it"
-    raise InputError(
-        f"0 <= amplitude <= {reach:.6g} must hold for {kind.family} with mean c = {c!r}, "
-        f"but got amplitude = {amplitude!r}: lower it, or change c ({remedy})"
-    )
-
-
-def _reach(kind: type[Around], c: float, T: int) -> float:
-    # Every family here is extreme at its first, its middle or its last step.
-    heights = [kind(c=c)(t, T) for t in {1, (T + 1) // 2, T}]
-    return (max(heights) - min(heights)) / 2.0
+    return kind(c=c, shape=shape) if issubclass(kind, MeanPreserving) else Constant(c)

@@ -1,0 +1,53 @@
+"""S2-SAM: one pass per step, at the weights perturbed along the gradient of the step before."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from rst_tune.method.ascent.ahead import AheadRule
+from rst_tune.method.ascent.kept import Kept, keep_finite
+from rst_tune.method.ascent.rule import AscentContext, Perturbation
+from rst_tune.method.vectors import norm, overflowed, ratio
+
+__all__ = ["S2SAM"]
+
+
+@dataclass(kw_only=True)
+class S2SAM(AheadRule):
+    """eps_t = rho · g_{t−1}/‖g_{t−1}‖ and g_t = ∇L(w_t + eps_t); the first step has eps = 0.
+
+    g_{t−1} is the gradient of the step before, at w or at w + eps, whichever pass it took, without weight decay; under
+    DDP it is the mean over the ranks, so eps is equal on all of them. A gradient that overflowed is not kept: the one
+    before it stays. The name is that of Ji et al., NeurIPS 2024 (single-step SAM); the rule with a gradient of the past
+    is also the core of AsyncSAM, arXiv 2503.11147.
+    """
+
+    name: ClassVar[str] = "s2sam"
+    works_sharded: ClassVar[bool] = False
+    _last: Kept = field(default_factory=dict, init=False)
+
+    def perturbation(self, context: AscentContext) -> Perturbation:
+        """Return rho · g_{t−1}/‖g_{t−1}‖."""
+        known = [place for place, index in enumerate(context.indices) if index in self._last]
+        params = [context.params[place] for place in known]
+        vectors = [self._last[context.indices[place]].to(context.params[place]) for place in known]
+        return Perturbation(params, vectors, ratio(context.rho, context.norm(vectors)))
+
+    @torch.no_grad()
+    def after_pass(self, indices: list[int], grads: list[Tensor]) -> None:
+        """Keep a copy of the gradient: the base optimizer may change it in place."""
+        length = norm(grads)
+        if isinstance(length, Tensor) or any(index not in self._last for index in indices):
+            keep_finite(self._last, indices, [g.clone() for g in grads], length)
+        elif not overflowed(length):
+            torch._foreach_copy_([self._last[index] for index in indices], grads)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the gradient of the last step."""
+        return {"last": dict(self._last)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load the gradient of the last step."""
+        self._last = dict(state["last"])
