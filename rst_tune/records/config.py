@@ -35,7 +35,12 @@ class TrialConfig:
         gamma_rst: mean p(t) times gamma_gnr.
         extra_propagation: expected extra forward-backward pairs per step; 0 is the base optimizer, 1 is SAM.
         horizon: length of the training as a share of the recipe's epochs.
+        effect: how strongly the training is regularized, in units of SAM at the recipe's radius.
+        strain: the same in the mean square, weighted by the learning rate: a training breaks down beyond some strain.
+        lateness: where the ascents lie, from -1 (at the start) to 1 (at the end).
         params: the parameters as they were sampled; `config_id` is their hash.
+
+    `effect`, `strain` and `lateness` describe any p(t), whatever its family: they are the features of the surrogate.
     """
 
     family: str
@@ -51,6 +56,9 @@ class TrialConfig:
     cap: float | None = None
     horizon: float = 1.0
     total_steps: int = 0
+    effect: float = 0.0
+    strain: float = 0.0
+    lateness: float = 0.0
     params: Mapping[str, Any] = field(default_factory=dict)
 
     @property

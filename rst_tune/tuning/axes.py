@@ -4,9 +4,7 @@ from typing import Annotated, Any, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from rst_tune.errors import InputError
-
-__all__ = ["Axis", "Range", "Suggester", "bounds", "contains", "sample", "values"]
+__all__ = ["Axis", "Range", "Suggester", "bounds"]
 
 
 class Suggester(Protocol):
@@ -22,12 +20,13 @@ class Suggester(Protocol):
 
 
 class Range(BaseModel):
-    """An interval, sampled uniformly or (`log`) uniformly in its logarithm."""
+    """An interval, sampled uniformly or (`log`) uniformly in its logarithm; `integer`: rounded to whole numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     low: float
     high: float
     log: bool = False
+    integer: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -48,29 +47,6 @@ Axis = Annotated[
     | Annotated[Range, Tag("range")],
     Discriminator(_form),
 ]
-
-
-def sample(axis: Axis, name: str, trial: Suggester) -> float:
-    """Return a value of the axis; a single number is not suggested."""
-    if isinstance(axis, Range):
-        return trial.suggest_float(name, axis.low, axis.high, log=axis.log)
-    if isinstance(axis, list):
-        return float(trial.suggest_categorical(name, axis)) if len(axis) > 1 else float(axis[0])
-    return float(axis)
-
-
-def values(axis: Axis, name: str) -> list[float]:
-    """Return the values of an axis that lists them."""
-    if isinstance(axis, Range):
-        raise InputError(f"a grid needs lists, but {name} is the range {axis.low} … {axis.high}: list its values")
-    return [float(v) for v in axis] if isinstance(axis, list) else [float(axis)]
-
-
-def contains(axis: Axis, value: float) -> bool:
-    """Return whether a value is on the axis."""
-    if isinstance(axis, Range):
-        return axis.low <= value <= axis.high
-    return value in (axis if isinstance(axis, list) else [axis])
 
 
 def bounds(axis: Axis) -> tuple[float, float]:
