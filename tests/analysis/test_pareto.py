@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rst_tune.analysis import pareto
@@ -30,16 +30,19 @@ def brute_area(points):
 
 
 @given(POINTS)
+@settings(deadline=None)
 def test_front_is_what_nothing_dominates(points):
     assert pareto.nondominated(points).tolist() == [not dominated(p, points) for p in points]
 
 
 @given(POINTS)
+@settings(deadline=None)
 def test_hypervolume_is_the_covered_area(points):
     assert pareto.hypervolume(points, REFERENCE) == pytest.approx(brute_area(points))
 
 
 @given(POINTS)
+@settings(deadline=None)
 def test_contribution_is_what_the_front_loses_without_the_point(points):
     members = [p for p, m in zip(points, pareto.nondominated(points), strict=True) if m]
     for point, value in zip(points, pareto.contributions(points, REFERENCE), strict=True):
@@ -85,6 +88,7 @@ def test_attainment_difference_has_the_sign_of_the_better_side():
 
 
 @given(POINTS)
+@settings(deadline=None)
 def test_a_front_point_by_point_is_the_front_of_all(points):
     front = pareto.IncrementalFront()
     for error, cost in points:
