@@ -72,10 +72,16 @@ class TrialConfig:
         return self.gamma_rst == 0.0 or self.rho == 0.0
 
     @property
+    def is_recipe(self) -> bool:
+        """Whether it is the base optimizer at the recipe's length."""
+        return self.is_base and self.horizon == 1.0
+
+    @property
     def is_sam(self) -> bool:
-        """Whether it is plain SAM: every step, gamma 1, the rule of the SAM paper."""
+        """Whether it is plain SAM at the recipe's length: every step, gamma 1, the rule of the SAM paper."""
         always = float(self.schedule.get("p", 0.0)) == 1.0
-        return always and self.rule == "sam" and self.policy == "coin" and abs(self.gamma_gnr - 1.0) < 1e-9
+        plain = self.rule == "sam" and self.policy == "coin" and self.cap is None and self.horizon == 1.0
+        return always and plain and abs(self.gamma_gnr - 1.0) < 1e-9
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""

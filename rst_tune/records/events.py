@@ -56,7 +56,7 @@ class ReferenceSet(Event):
 
     kind: ClassVar[str] = "reference"
     error: float
-    extra_propagation: float
+    compute: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The Optuna study of a search: asked and told by the controller, durable, and reconciled with the event log.
 
-Objectives: (validation error, extra propagation), both minimised. A trial that was stopped early or diverged is told as
+Objectives: (validation error, compute), both minimised. A trial that was stopped early or diverged is told as
 pruned, so that the sampler avoids its region; one that failed is told as failed, which Optuna's samplers ignore. Only
 trainings that reached their end are told as complete.
 
@@ -27,12 +27,15 @@ from optuna.trial import TrialState
 from rst_tune.records import Status, Trial, config_id
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.experiment import Experiment
-from rst_tune.tuning.sampler import STEPS, STEPS_OF_COST, FrontSampler
-from rst_tune.tuning.space import Params, Space
+from rst_tune.tuning.sampler import FrontSampler
+from rst_tune.tuning.space import Params, Space, TaskScale
 
 __all__ = ["PendingTrials", "SearchStudy", "optuna_outcome"]
 
 JOURNAL_NAME = "study.journal"
+# The sampler evaluates the schedules of its candidates over this few steps: only their mean is used. In the cost
+# parametrization the mean is exact over any number of steps, so over one.
+STEPS, STEPS_OF_COST = 64, 1
 Outcome = tuple[TrialState, tuple[float, float] | None]
 
 
@@ -54,7 +57,7 @@ def optuna_outcome(seeds: Sequence[Trial]) -> Outcome:
         if not trial.finished:
             return (TrialState.FAIL if trial.status in (Status.FAILED, Status.LOST) else TrialState.PRUNED), None
     error = fmean(trial.error for trial in seeds if trial.error is not None)
-    return TrialState.COMPLETE, (error, seeds[0].extra_propagation)
+    return TrialState.COMPLETE, (error, seeds[0].compute)
 
 
 def _optuna_sampler(name: str, seed: int, n_startup_trials: int) -> BaseSampler:
@@ -124,16 +127,22 @@ class SearchStudy:
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self.study.set_metric_names(["error", "extra_propagation"])
+            self.study.set_metric_names(["error", "compute"])
         self._numbers: dict[str, int] = {}
         self._open: set[str] = set()
         self._front_sampler = self._make_front_sampler() if experiment.sampler.name == "front" else None
 
     def _make_front_sampler(self) -> FrontSampler:
-        space, sampler = self.experiment.space, self.experiment.sampler
-        steps = STEPS_OF_COST if isinstance(space, Space) and space.parametrization == "cost" else STEPS
-        rho = self.experiment.task.recipe.rho
-        return FrontSampler(self._params, rho=rho, n_startup_trials=sampler.n_startup_trials, steps=steps)
+        space, recipe = self.experiment.space, self.experiment.task.recipe
+        by_cost = isinstance(space, Space) and space.parametrization == "cost"
+        scale = TaskScale(
+            epochs=recipe.epochs,
+            steps_per_epoch=1,
+            rho=recipe.rho,
+            batch_size=recipe.batch_size,
+            resolution=STEPS_OF_COST if by_cost else STEPS,
+        )
+        return FrontSampler(self._params, scale, n_startup_trials=self.experiment.sampler.n_startup_trials)
 
     def observe(self, trial: Trial, expected_final: float | None = None) -> None:
         """Give the sampler `front` an ended trial, in order. Optuna's samplers learn from what the study is told."""
