@@ -29,7 +29,7 @@ ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
 
 class Browser:
-    """One session. `run` evaluates JavaScript, `requests` and `console` say what the pages did so far."""
+    """One session. `run` evaluates JavaScript; `requests` and `console` return what the pages did so far."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -53,7 +53,7 @@ class Browser:
             raise RuntimeError(json.load(error)["value"]["message"]) from error
 
     def close(self) -> None:
-        """Let the browser end by itself, so that no child of it is left to wait for."""
+        """End the session; the browser then ends its own child processes."""
         if self._session:
             self._send("DELETE", self._session)
 
@@ -101,7 +101,7 @@ class Browser:
         self.post("/actions", actions=[{"type": "pointer", "id": "mouse", "actions": [move]}])
 
     def click_at(self, x: float, y: float) -> None:
-        """Click at a place in the window, a little after the pointer came there, as a hand would."""
+        """Move the pointer to a place in the window and click after 0.2 s, when hover effects have settled."""
         self.move_to(x, y)
         press = [
             {"type": "pause", "duration": 200},
@@ -129,7 +129,7 @@ class Browser:
         return [line["message"] for line in lines if line["level"] in ("WARNING", "SEVERE")]
 
     def requests(self) -> list[str]:
-        """Return every address the pages asked for so far, the opened files included."""
+        """Return every address that the pages requested so far, the opened files included."""
         for line in self._send("POST", self._session + "/se/log", {"type": "performance"}):
             message = json.loads(line["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
@@ -137,7 +137,7 @@ class Browser:
         return self._requests
 
     def outside(self) -> list[str]:
-        """Return the requests that would leave the page: everything but the file itself and data within it."""
+        """Return the requests to other addresses than the file itself and data within it."""
         return [url for url in self.requests() if not url.startswith(("file:", "data:", "blob:", "chrome:", "about:"))]
 
 
@@ -146,7 +146,7 @@ def _port(driver: subprocess.Popen[str]) -> int:
     for line in driver.stdout:
         if found := re.search(r"started successfully on port (\d+)", line):
             return int(found[1])
-    raise RuntimeError("chromedriver ended before it told its port")
+    raise RuntimeError("chromedriver ended before it printed its port")
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""What a person sees: tables and one offline page. Computes nothing."""
+"""Tables, figures and the HTML report. Every renderer draws an `Analysis`; this room computes no result itself."""

@@ -1,95 +1,90 @@
-"""The page of several searches: their fronts on one picture, and who is better where."""
+"""The page of a comparison: the fronts of several searches in one figure, and where they differ."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rst_tune.analysis.compare import SURFACES, Comparison, Entry, compare
-from rst_tune.analysis.records import Search
-from rst_tune.report import figures, words
-from rst_tune.report.content import Panel, one_figure
-from rst_tune.report.page import assemble, caveat_list, figures_json, section
+from rst_tune.analysis.compare import SURFACES, Comparison
+from rst_tune.files import write_text
+from rst_tune.report import figures, formatting
+from rst_tune.report.formatting import escape_html
+from rst_tune.report.page import answer_section, assemble, figure_data, html_table, section
+from rst_tune.report.panels import FRONT_NOTE, Panel, figure_panel
 from rst_tune.report.terminal import errors_by_cost
-from rst_tune.report.words import escaped
 
 __all__ = ["panels", "render", "verdict", "write"]
 
 
-def write(searches: Mapping[str, Search], path: Path | str) -> Path:
-    """Write the page that compares named searches and return where it is."""
+def write(comparison: Comparison, path: Path | str) -> Path:
+    """Write the page of a comparison and return its path."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(searches), encoding="utf-8")
+    write_text(path, render(comparison))
     return path
 
 
-def render(searches: Mapping[str, Search]) -> str:
+def render(comparison: Comparison) -> str:
     """Return the page as one string."""
-    comparison = compare(list(searches.values()), list(searches))
-    head, *rest = panels(comparison)
-    sections = [_head(comparison), section(head, _tables(comparison)), *(section(panel) for panel in rest)]
-    links = [("answer", "Answer"), *((panel.name, panel.title) for panel in (head, *rest))]
-    return assemble(" / ".join(searches), links, sections, {"figures": figures_json([head, *rest]), "trials": {}})
+    first, *rest = parts = panels(comparison)
+    sections = [
+        answer_section(verdict(comparison), comparison.caveats),
+        section(first, _tables(comparison)),
+        *(section(panel) for panel in rest),
+    ]
+    links = {"answer": "Answer", **{panel.name: panel.title for panel in parts}}
+    name = " / ".join(entry.name for entry in comparison.entries)
+    return assemble(name, links, sections, {"figures": figure_data(parts), "trials": {}})
 
 
 def panels(comparison: Comparison) -> list[Panel]:
-    """Return the fronts on one picture, and for each other search where it differs from the first."""
-    fronts = {entry.name: entry.front.points for entry in comparison.entries}
-    note = (
-        "Left is cheaper, down is better. Bars are one standard error over seeds. The line is at the expected errors, "
-        "which make the front: all trials together make them believable, where a single one may be lucky."
-    )
-    first, *others = comparison.entries
-    differences = [_difference(comparison, first.name, other.name, i) for i, other in enumerate(others)]
-    return [one_figure("fronts", "The fronts", note, figures.compare(fronts)), *differences]
+    """Return the fronts in one figure, and for each other search where it differs from the first."""
+    fronts = {entry.name: entry.analysis.points for entry in comparison.entries}
+    others = [entry.name for entry in comparison.entries[1:]]
+    differences = [_difference(comparison, other, index) for index, other in enumerate(others)]
+    return [figure_panel("fronts", "The fronts", FRONT_NOTE, figures.compare(fronts)), *differences]
 
 
-def _difference(comparison: Comparison, first: str, other: str, index: int) -> Panel:
+def _difference(comparison: Comparison, other: str, index: int) -> Panel:
+    first = comparison.entries[0].name
     name, title = f"difference-{index}", f"Where {first} and {other} differ"
     rectangles = comparison.attainment.get(other)
     if rectangles is None or comparison.reference is None:
         return Panel(name=name, title=title, missing="One of the two has no front yet.")
     rectangles = rectangles.copy()
     rectangles[:, 4] /= SURFACES
-    note = "The colour tells whose front is likelier to reach a point or better, given the noise between seeds."
-    return one_figure(name, title, note, figures.attainment(rectangles, (first, other), comparison.reference))
-
-
-def _head(comparison: Comparison) -> str:
-    head = escaped(words.sentence(verdict(comparison)))
-    return f'<section id="answer" class="answer"><h1>{head}</h1>{caveat_list(comparison.caveats)}</section>'
+    note = (
+        "Colour: the search with the higher probability of attaining a point or a better one, given the noise "
+        "between seeds."
+    )
+    return figure_panel(name, title, note, figures.attainment(rectangles, (first, other), comparison.reference))
 
 
 def verdict(comparison: Comparison) -> str:
-    """Return in one clause which search has the larger hypervolume, and whether the noise allows to say so."""
-    known = [entry for entry in comparison.entries if entry.front.points]
+    """Return in one clause which search has the larger hypervolume, and whether the intervals overlap."""
+    known = [entry for entry in comparison.entries if entry.analysis.points]
     if len(known) < 2:
         return "nothing to compare yet: fewer than two of these searches have a front"
     best, second, *_ = sorted(known, key=lambda entry: -entry.hypervolume)
-    sizes = f"{words.number(best.hypervolume, 3)} against {words.number(second.hypervolume, 3)} of {second.name}"
-    text = f"{best.name} has the larger hypervolume, {sizes}"
+    sizes = f"{formatting.number(best.hypervolume, 3)} against {formatting.number(second.hypervolume, 3)}"
+    text = f"the search {best.name} has the larger hypervolume, {sizes} of {second.name}"
     if best.low is None or second.high is None:
-        return f"{text}; without two seeds a point nobody knows whether that is noise"
+        return f"{text}; with one seed per point the noise is unknown"
     return f"{text}; their 95 % intervals {'do not overlap' if best.low > second.high else 'overlap'}"
 
 
 def _tables(comparison: Comparison) -> str:
     first, *others = (entry.name for entry in comparison.entries)
-    volumes = _table(("search", "points", "pairs", "hypervolume", "95 % interval"), map(_volume, comparison.entries))
+    volumes = [
+        (e.name, f"{len(e.analysis.points)}", formatting.number(e.pairs), formatting.number(e.hypervolume),
+         formatting.interval(e.low, e.high))
+        for e in comparison.entries
+    ]  # fmt: skip
+    table = _text_table(("search", "points", "pairs", "hypervolume", "95 % interval"), volumes)
     rows = errors_by_cost(comparison)
-    heads = ("error within", first, *(f"{name}, difference" for name in others))
-    return volumes + (_table(heads, rows) + _NOTE if rows else "")
+    if not rows:
+        return table
+    note = '<p class="note under">Differences from the first search with 95 % intervals; below 0 is better.</p>'
+    return table + _text_table(("error within", first, *(f"{name}, difference" for name in others)), rows) + note
 
 
-_NOTE = '<p class="note">Differences to the first search with their 95 % interval; below 0 is better.</p>'
-
-
-def _volume(entry: Entry) -> tuple[str, ...]:
-    numbers = (len(entry.front.points), entry.pairs, entry.hypervolume)
-    return (entry.name, *(words.number(float(n)) for n in numbers), words.interval(entry.low, entry.high))
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{escaped(name)}</th>' for name in heads)
-    body = "".join("<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    region = f'<div class="scroll" role="region" aria-label="{escaped(heads[0])}" tabindex="0">'
-    return f"{region}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+def _text_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    cells = ("".join(f"<td>{escape_html(cell)}</td>" for cell in row) for row in rows)
+    return html_table(heads, (f"<tr>{row}</tr>" for row in cells), heads[0])

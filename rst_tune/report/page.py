@@ -12,178 +12,162 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from rst_tune.analysis import fronts
-from rst_tune.analysis.noise import ConfigSummary
-from rst_tune.analysis.records import Search
-from rst_tune.report import content, words
-from rst_tune.report.content import Panel
-from rst_tune.report.words import escaped
+from rst_tune.analysis.analysis import Analysis
+from rst_tune.analysis.replicates import ConfigSummary
+from rst_tune.files import write_text
+from rst_tune.records import Search
+from rst_tune.report import formatting, page_data
+from rst_tune.report.formatting import escape_html
+from rst_tune.report.panels import Panel, panels
 
-__all__ = ["assemble", "caveat_list", "figures_json", "render", "section", "write"]
+__all__ = ["answer_section", "assemble", "figure_data", "html_table", "render", "section", "write"]
+
+FRONT_COLUMNS = (
+    "schedule", "extra", "posterior, %", "measured, %", "test, %", "seeds", "P(non-dom.)", "verdict", "γ_gnr",
+    "parameters", "",
+)  # fmt: skip
 
 
-def write(search: Search, path: Path | str) -> Path:
-    """Write the page of a search and return where it is."""
+def write(analysis: Analysis, path: Path | str) -> Path:
+    """Write the page of a search and return its path."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(search), encoding="utf-8")
+    write_text(path, render(analysis))
     return path
 
 
-def render(search: Search) -> str:
+def render(analysis: Analysis) -> str:
     """Return the page of a search as one string."""
-    front = fronts.delivered(search)
-    panels = content.panels(search, front)
-    name = str(search.header.get("name") or search.directory.name)
-    head, *rest = panels
-    sections = [_answer(search, front), section(head, _front_table(front))]
-    sections += [section(panel) for panel in rest]
-    sections += [_trials(search), _account(search, front)]
-    links = [
-        ("answer", "Answer"),
-        *((p.name, p.name.capitalize()) for p in panels),
-        ("trials", "Trials"),
-        ("how", "How"),
+    front, *rest = parts = panels(analysis)
+    sections = [
+        answer_section(
+            analysis.answer, [formatting.sentence(c) for c in analysis.caveats], page_data.key_figures(analysis)
+        ),
+        section(front, _front_table(analysis)),
+        *(section(panel) for panel in rest),
+        _trials(analysis.search),
+        _account(analysis),
     ]
-    data = {"figures": figures_json(panels), "trials": content.trial_columns(search, front.points)}
-    return assemble(name, links, sections, data)
+    links = {"answer": "Answer", **{p.name: p.name.capitalize() for p in parts}, "trials": "Trials", "how": "How"}
+    data = {"figures": figure_data(parts), "trials": page_data.trial_columns(analysis)}
+    return assemble(analysis.search.name, links, sections, data)
 
 
-def assemble(name: str, links: Sequence[tuple[str, str]], sections: Iterable[str], data: Mapping[str, Any]) -> str:
-    """Put sections and their data into the frame that every page shares."""
-    nav = "".join(f'<a href="#{target}">{escaped(title)}</a>' for target, title in links)
-    return Template(_asset("page.html")).substitute(
-        title=escaped(f"{name} · rst_tune"), name=escaped(name), nav=nav, body="\n".join(sections),
-        css=_asset("page.css"), js=_asset("page.js"), data=_safe_json(data), plotly=_packed_plotly(),
+def assemble(name: str, links: Mapping[str, str], sections: Iterable[str], data: Mapping[str, Any]) -> str:
+    """Return the page of some sections and their data; `links` maps a section to its title in the navigation."""
+    nav = "".join(f'<a href="#{target}">{escape_html(title)}</a>' for target, title in links.items())
+    page = Template(_asset("page.html")).substitute(
+        title=escape_html(f"{name} · rst_tune"), name=escape_html(name), nav=nav, body="\n".join(sections),
+        css=_asset("page.css"), js=_asset("page.js"), data=_script_json(data), plotly=_packed_plotly(),
     )  # fmt: skip
+    return page.encode("utf-8", "replace").decode()  # JSON may hold lone surrogates, which no file can
 
 
 def _asset(name: str) -> str:
     return (files("rst_tune.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _safe_json(data: Any) -> str:
-    """Return JSON that cannot end the script element it stands in."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+def _script_json(data: Mapping[str, Any]) -> str:
+    """Return JSON that cannot end the script element around it."""
+    text = json.dumps(formatting.json_safe(data), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 @cache
 def _packed_plotly() -> str:
-    """Return Plotly's script, compressed: the page unpacks it itself, and is a third as large."""
+    """Return Plotly's script, compressed to a third: the page decompresses it."""
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=9, mtime=0)).decode()
 
 
-def figures_json(panels: Sequence[Panel]) -> dict[str, Any]:
-    """Return the figures of all panels by the names that their places on the page carry."""
-    return {
-        f"{panel.name}-{index}": content.figure_json(figure)
-        for panel in panels
-        for index, figure in enumerate((panel.plots or {}).values())
-    }
+def figure_data(parts: Sequence[Panel]) -> dict[str, Any]:
+    """Return the figures of all panels as plain data, by the names of their places on the page."""
+    found = {f"{p.name}-{i}": f for p in parts for i, f in enumerate((p.plots or {}).values())}
+    data: dict[str, Any] = {name: json.loads(figure.to_json()) for name, figure in found.items()}
+    for figure in data.values():
+        figure["layout"].pop("template", None)
+    return data
 
 
 def section(panel: Panel, after: str = "") -> str:
-    """Return one section; where something is missing it says what."""
-    note = f'<p class="note">{escaped(panel.note)}</p>' if panel.note else ""
-    body = f'<p class="missing">{escaped(panel.missing)}</p>' if panel.missing else _plots(panel) + _texts(panel)
-    return f'<section id="{panel.name}"><h2>{escaped(panel.title)}</h2>{note}{body}{after}</section>'
+    """Return one section as HTML, with the HTML `after` at its end."""
+    note = f'<p class="note">{escape_html(panel.note)}</p>' if panel.note else ""
+    body = f'<p class="missing">{escape_html(panel.missing)}</p>' if panel.missing else _plots(panel) + _texts(panel)
+    return f'<section id="{panel.name}"><h2>{escape_html(panel.title)}</h2>{note}{body}{after}</section>'
 
 
 def _plots(panel: Panel) -> str:
-    plots = panel.plots or {}
     items = []
-    for index, (caption, figure) in enumerate(plots.items()):
-        title = _caption(caption)
-        named = escaped(caption or panel.title)
-        style = f"height:{figure.layout.height}px"
-        plot = f'<div class="plot" role="img" aria-label="{named}" data-figure="{panel.name}-{index}" style="{style}">'
-        items.append(f"<div>{title}{plot}</div></div>")
+    for index, (caption, figure) in enumerate((panel.plots or {}).items()):
+        name, _, result = map(escape_html, formatting.unbroken(caption).partition("\n"))
+        head = f"<h3>{name}<br><span>{result}</span></h3>" if caption else ""
+        place = f'data-figure="{panel.name}-{index}" style="height:{figure.layout.height}px"'
+        label = escape_html(caption or panel.title)
+        items.append(f'<div>{head}<div class="plot" role="img" aria-label="{label}" {place}></div></div>')
     return f'<div class="grid">{"".join(items)}</div>' if len(items) > 1 else "".join(items)
 
 
 def _texts(panel: Panel) -> str:
-    items = (f"<dt>{escaped(head)}</dt><dd>{escaped(words.sentence(text))}</dd>" for head, text in panel.texts)
+    sentences = ((head, formatting.sentence(text)) for head, text in panel.texts)
+    items = (f"<dt>{escape_html(head)}</dt><dd>{escape_html(text)}</dd>" for head, text in sentences)
     return f'<dl class="texts">{"".join(items)}</dl>' if panel.texts else ""
 
 
-def _caption(text: str) -> str:
-    """Return the head of a small figure: what it is, and in softer ink what it reaches."""
-    if not text:
-        return ""
-    name, _, result = text.partition("\n")
-    return f"<h3>{escaped(name)}<br><span>{escaped(result)}</span></h3>"
+def answer_section(answer: str, caveats: Sequence[str], numbers: Sequence[tuple[str, str]] = ()) -> str:
+    """Return the first section: the answer as the heading, key figures, caveats."""
+    head = f"<h1>{escape_html(formatting.sentence(answer))}</h1>"
+    facts = "".join(f"<div><dt>{escape_html(k)}</dt><dd>{escape_html(v)}</dd></div>" for k, v in numbers)
+    facts = f'<dl class="facts">{facts}</dl>' if facts else ""
+    notes = "".join(f"<li>{escape_html(caveat)}</li>" for caveat in caveats)
+    notes = f'<ul class="caveats" aria-label="Caveats">{notes}</ul>' if notes else ""
+    return f'<section id="answer" class="answer">{head}{facts}{notes}</section>'
 
 
-def _answer(search: Search, front: fronts.Front) -> str:
-    numbers = "".join(f"<div><dt>{escaped(k)}</dt><dd>{escaped(v)}</dd></div>" for k, v in content.facts(search, front))
-    return (
-        f'<section id="answer" class="answer"><h1>{escaped(words.sentence(front.answer))}</h1>'
-        f'<dl class="facts">{numbers}</dl>{caveat_list(front.caveats)}</section>'
+def html_table(heads: Sequence[str], rows: Iterable[str], label: str, name: str = "") -> str:
+    """Return a table that scrolls sideways; `rows` are HTML, an empty head stands above the buttons."""
+    head = "".join(f'<th scope="col"{"" if h else " class=act"}>{escape_html(h)}</th>' for h in heads)
+    table = (
+        f"<table{f' id={name}' if name else ''}><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
+    return f'<div class="scroll" role="region" aria-label="{escape_html(label)}" tabindex="0">{table}</div>'
 
 
-def caveat_list(caveats: Sequence[str]) -> str:
-    """Return what a reader must know beside an answer."""
-    items = "".join(f"<li>{escaped(words.sentence(caveat))}</li>" for caveat in caveats)
-    return f'<ul class="caveats" aria-label="Caveats">{items}</ul>' if items else ""
+def _front_table(analysis: Analysis) -> str:
+    rows = [_front_row(point, point is analysis.recommended) for point in analysis.points]
+    return html_table(FRONT_COLUMNS, rows, "The front as a table", "front-table") if rows else ""
 
 
-_FRONT_HEADS = (
-    "schedule",
-    "extra",
-    "expected, %",
-    "measured, %",
-    "test, %",
-    "seeds",
-    "P(non-dom.)",
-    "verdict",
-    "γ_gnr",
-    "parameters",
-    "",
-)
-
-
-def _front_table(front: fronts.Front) -> str:
-    if not front.points:
-        return ""
-    heads = "".join(f'<th scope="col"{" class=act" if not h else ""}>{escaped(h)}</th>' for h in _FRONT_HEADS)
-    rows = "".join(_front_row(point, point == front.recommended) for point in front.points)
-    return (
-        '<div class="scroll" role="region" aria-label="The front as a table" tabindex="0">'
-        f'<table id="front-table"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
-    )
-
-
-def _front_row(point: ConfigSummary, picked: bool) -> str:
+def _front_row(point: ConfigSummary, recommended: bool) -> str:
     config = point.config
-    name = escaped(config.get("family", "?")) + ("<small>recommended</small>" if picked else "")
     cells = [
-        words.cost(point.extra_propagation), words.error(point.error_expected, point.error_expected_sd),
-        words.error(point.error_mean, point.error_sem),
-        words.error(point.test_error_mean, point.test_error_sem), str(point.seeds),
-        words.probability(point.p_nondominated),
-    ]  # fmt: skip
-    shown = "".join(f"<td>{escaped(cell)}</td>" for cell in cells)
-    verdict = f'<td><span class="tag {point.verdict.split()[0]}">{escaped(point.verdict)}</span></td>'
-    gamma = f"<td>{words.number(config.get('gamma_gnr'), 3)}</td>"
-    details = f'<td class="wide">{escaped(words.parameters(config.get("schedule", {})))}</td>'
-    button = f'<button type="button" class="copy" data-key="{escaped(point.run_id)}">Copy YAML</button>'
-    row = f'<td>{name}</td>{shown}{verdict}{gamma}{details}<td class="act">{button}</td>'
-    return f"<tr{' class=pick' if picked else ''}>{row}</tr>"
+        formatting.cost(point.extra_propagation),
+        formatting.error(point.error_posterior, point.error_posterior_sd),
+        formatting.error(point.error_mean, point.error_sem),
+        formatting.error(point.test_error_mean, point.test_error_sem),
+        str(point.seeds),
+        formatting.probability(point.p_nondominated),
+    ]
+    return (
+        f"<tr{' class=pick' if recommended else ''}>"
+        f"<td>{escape_html(config.family)}{'<small>recommended</small>' if recommended else ''}</td>"
+        + "".join(f"<td>{cell}</td>" for cell in cells)
+        + f'<td><span class="tag {point.verdict.split()[0]}">{escape_html(point.verdict)}</span></td>'
+        f"<td>{formatting.number(config.gamma_gnr, 3)}</td>"
+        f'<td class="wide">{escape_html(formatting.parameters(config.schedule))}</td>'
+        f'<td class="act"><button type="button" class="copy" data-key="{escape_html(point.trial_key)}">Copy YAML'
+        "</button></td></tr>"
+    )
 
 
 def _trials(search: Search) -> str:
     head = '<section id="trials"><h2>All trials</h2><p id="say" class="quiet" role="status"></p>'
     if not search.trials:
-        return f'{head}<p class="missing">The record holds no trial yet.</p></section>'
-    states = "".join(f"<option>{escaped(s)}</option>" for s in sorted({t.status for t in search.trials}))
+        return f'{head}<p class="missing">The record has no trial yet.</p></section>'
+    states = "".join(f"<option>{escape_html(s)}</option>" for s in sorted({t.status for t in search.trials}))
     return (
-        f'{head}<p class="note">Every training of this search. Words are searched for; '
-        "<code>error&lt;4</code>, <code>extra&lt;=0.5</code> or <code>gamma_rst&gt;1</code> compare a column.</p>"
+        f'{head}<p class="note">Every training of this search. A word filters the rows that contain it; '
+        "<code>error&lt;4</code>, <code>extra&lt;=0.5</code> or <code>gamma_rst&gt;1</code> compares a column.</p>"
         '<div class="filters"><label>Filter<input type="search" id="filter" autocomplete="off"></label>'
         f'<label>Status<select id="only"><option value="">all</option>{states}</select></label>'
-        '<label class="check"><input type="checkbox" id="front-only"> only the front</label></div>'
+        '<label class="check"><input type="checkbox" id="front-only"> front only</label></div>'
         '<p class="count" id="count" role="status"></p>'
         '<div class="scroll" role="region" aria-label="All trials" tabindex="0">'
         '<table id="table"><thead><tr id="heads"></tr></thead><tbody id="rows"></tbody></table></div>'
@@ -191,17 +175,15 @@ def _trials(search: Search) -> str:
     )
 
 
-def _account(search: Search, front: fronts.Front) -> str:
-    groups = {"the trials": content.account(search, front), **content.header_groups(search.header)}
-    if not search.header:
-        groups["the search"] = [("missing", "the record has no head: nothing is known of the task, split and versions")]
+def _account(analysis: Analysis) -> str:
+    groups = {"the trials": page_data.account(analysis), **page_data.header_groups(analysis.search.header)}
+    if len(groups) == 1:
+        groups["the search"] = [("missing", "the record has no header: task, split and versions are unknown")]
     parts = [_details(name, rows, opened=index < 2) for index, (name, rows) in enumerate(groups.items())]
     return f'<section id="how"><h2>How this was obtained</h2>{"".join(parts)}</section>'
 
 
 def _details(name: str, rows: Sequence[tuple[str, str]], opened: bool) -> str:
-    body = "".join(f"<tr><td>{escaped(key)}</td><td>{escaped(value)}</td></tr>" for key, value in rows)
-    state = " open" if opened else ""
-    return (
-        f"<details{state}><summary>{escaped(name.capitalize())}</summary><table><tbody>{body}</tbody></table></details>"
-    )
+    body = "".join(f"<tr><td>{escape_html(key)}</td><td>{escape_html(value)}</td></tr>" for key, value in rows)
+    head = f"<details{' open' if opened else ''}><summary>{escape_html(name.capitalize())}</summary>"
+    return f"{head}<table><tbody>{body}</tbody></table></details>"

@@ -1,7 +1,12 @@
-"""Progress of a running search: a live line in a terminal, calm plain lines elsewhere."""
+"""Progress of a running search: a live display in a terminal, plain lines elsewhere.
+
+A running search is not analysed at every tick: the progress shows measured numbers and labels them so. The hypervolume
+of the delivered front is that of `status_rows` and the page.
+"""
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -10,68 +15,85 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from rst_tune.analysis import pareto
-from rst_tune.analysis.records import Search
-from rst_tune.report import words
+from rst_tune.records import Phase, Search, Status
+from rst_tune.report import formatting
 
 __all__ = ["ProgressView", "Snapshot", "snapshot"]
 
-PHASES = {"search": "searching", "confirm": "confirming", "test": "reading the test set", "done": "done"}
+PHASES = {
+    Phase.SEARCH: "searching",
+    Phase.CONFIRM: "confirming",
+    Phase.TEST: "reading the test set",
+    Phase.DONE: "done",
+}
+ACCIDENTS = (Status.STOPPED, Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED, Status.LOST)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """How a search stands at one moment. `share` is how much of the budget is spent, None where it has no end."""
+    """The state of a running search, by measured errors.
 
-    phase: str
-    counts: dict[str, int]
+    `share` is the spent part of the budget (None if unlimited), `eta` the remaining time in seconds.
+    """
+
+    phase: Phase
+    counts: Mapping[Status, int]
     pairs: float
-    share: float | None
-    hypervolume: float | None
-    best_error: float | None
+    measured_hypervolume: float | None
+    measured_error: float | None
+    share: float | None = None
     eta: float | None = None
 
-    def line(self) -> str:
-        """Return it as one plain line."""
-        done = sum(n for status, n in self.counts.items() if status not in ("running", "waiting"))
-        parts = [f"{PHASES[self.phase]}: {done} trials ended, {self.counts.get('running', 0)} running"]
-        parts += [f"{self.counts[s]} {s}" for s in ("stopped", "diverged", "failed") if self.counts.get(s)]
-        parts += [f"{self.pairs:,.0f} pairs"]
+    def parts(self) -> list[str]:
+        """Return the numbers as short texts, the phase and the counts of trials first."""
+        ended = sum(n for status, n in self.counts.items() if status.has_ended)
+        parts = [f"{PHASES[self.phase]}: {ended} trials ended, {self.counts.get(Status.RUNNING, 0)} running"]
+        parts += [f"{self.counts[s]} {s}" for s in ACCIDENTS if self.counts.get(s)]
+        parts += [f"{formatting.number(self.pairs)} pairs"]
         parts += [f"{100 * self.share:.0f} % of the budget"] if self.share is not None else []
-        parts += [f"lowest error {self.best_error:.2f} %"] if self.best_error is not None else []
-        parts += [f"hypervolume {self.hypervolume:.3f}"] if self.hypervolume is not None else []
-        parts += [f"about {words.duration(self.eta)} left"] if self.eta is not None else []
-        return ", ".join(parts)
+        parts += [f"lowest measured error {self.measured_error:.2f} %"] if self.measured_error is not None else []
+        if self.measured_hypervolume is not None:
+            parts.append(f"measured hypervolume {self.measured_hypervolume:.3f}")
+        return parts
+
+    def time_left(self) -> str:
+        """Return the remaining time as text, empty if unknown."""
+        return f"about {formatting.duration(self.eta)} left" if self.eta is not None else ""
+
+    def line(self) -> str:
+        """Return the snapshot as one line."""
+        return ", ".join(part for part in (*self.parts(), self.time_left()) if part)
 
 
 def snapshot(search: Search, *, share: float | None = None, eta: float | None = None) -> Snapshot:
-    """Return how a search stands."""
+    """Return the state of a running search; no surrogate is fitted, so it costs little."""
     points = [(t.error, t.extra_propagation) for t in search.finished() if t.error is not None]
-    reference = pareto.reference_of(search)
+    reference = pareto.reference_point(search)
     return Snapshot(
         phase=search.phase,
-        counts=dict(Counter(t.status for t in search.trials)),
+        counts=Counter(t.status for t in search.trials),
         pairs=search.pairs,
+        measured_hypervolume=pareto.hypervolume(points, reference) if points and reference else None,
+        measured_error=min((error for error, _ in points), default=None),
         share=share,
-        hypervolume=pareto.hypervolume(points, reference) if points and reference else None,
-        best_error=min((error for error, _ in points), default=None),
         eta=eta,
     )
 
 
 class ProgressView:
-    """Shows snapshots as they come, at most once a `period`."""
+    """Shows snapshots, at most one per `period` seconds."""
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
         self._console, self._quiet = console, quiet
         self._live: Live | None = None
         self.period = 1.0 if console.is_terminal else 20.0
-        self._last = 0.0
-        self._phase = ""
+        self._last = float("-inf")
 
     def due(self) -> bool:
-        """Return whether it is time to show another snapshot."""
+        """Return whether the next snapshot is due."""
         return not self._quiet and time.monotonic() - self._last >= self.period
 
     def show(self, snap: Snapshot) -> None:
@@ -80,7 +102,7 @@ class ProgressView:
         if self._live is not None:
             self._live.update(_table(snap), refresh=True)
         elif not self._quiet:
-            self._console.print(snap.line(), highlight=False, soft_wrap=True)
+            self._console.print(Text(snap.line()), soft_wrap=True)
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._quiet:
@@ -98,9 +120,8 @@ class ProgressView:
 
 def _table(snap: Snapshot) -> Table:
     table = Table.grid(padding=(0, 2))
-    head, *rest = snap.line().split(", ")
-    table.add_row(f"[bold]{head}[/bold]", ", ".join(rest[:-1] if snap.eta is not None else rest))
+    head, *rest = snap.parts()
+    table.add_row(Text(head, style="bold"), Text(", ".join(rest)))
     if snap.share is not None:
-        left = f"about {words.duration(snap.eta)} left" if snap.eta is not None else ""
-        table.add_row(ProgressBar(total=1.0, completed=min(snap.share, 1.0), width=40), left)
+        table.add_row(ProgressBar(total=1.0, completed=min(snap.share, 1.0), width=40), snap.time_left())
     return table

@@ -1,21 +1,24 @@
-"""Tables of the smaller commands: what a search will cost, what one training came to, what there is, what is wrong."""
+"""Tables of the smaller commands (plan, train, list, doctor), the JSON of `compare`, and the progress of `train`."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from rich.console import Console
-from rich.markup import escape
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from rst_tune.analysis.compare import Comparison
+from rst_tune.report import formatting
+from rst_tune.report.rich_tables import add_row, column_table, row_table
 
 __all__ = ["checks_table", "comparison_rows", "estimate_table", "follow", "listing_table", "training_table"]
 
 
 class Step(Protocol):
-    """How far a training is."""
+    """The progress of a training."""
 
     @property
     def step(self) -> int:
@@ -23,100 +26,91 @@ class Step(Protocol):
 
     @property
     def total_steps(self) -> int:
-        """Steps in all."""
+        """Steps of the whole training."""
 
     @property
     def metrics(self) -> dict[str, float] | None:
         """The metrics of the epoch that just ended, if one did."""
 
 
-def _pairs_of(rows: Iterable[tuple[str, str]], title: str = "") -> Table:
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=None, show_header=False)
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(name, escape(value))
-    return table
-
-
 def _hours(value: float | None) -> str:
-    if value is None:
-        return "unknown: nothing was measured"
+    if value is None or not math.isfinite(value):
+        return "unknown: not measured"
     return f"{value * 60:.1f} minutes" if value < 2 else f"{value:,.1f} hours"
 
 
-def estimate_table(made: Mapping[str, Any]) -> Table:
-    """Return what a search will cost, beside what the paper's own grid would."""
-    share = made["pairs_budget"] / made["paper_grid_pairs"]
-    rungs = ", ".join(map(str, made["rungs"])) or "none"
-    pair = made["seconds_a_pair"]
+def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
+    """Return the cost of a search beside that of the paper's grid. The keys are those of `Estimate.to_dict`."""
+    share = estimate["pairs_budget"] / estimate["paper_grid_pairs"]
+    rungs = ", ".join(map(str, estimate["rungs"])) or "none"
+    pair = estimate["seconds_per_pair"]
+    pairs = {name: formatting.number(estimate[f"pairs_{name}"]) for name in ("search", "confirm")}
+    grid_time = _hours(estimate["paper_grid_device_hours"])
     rows = [
-        ("search", made["search_id"]),
-        ("one trial", f"{made['epochs']} epochs of {made['steps_per_epoch']} steps; rungs at epochs {rungs}"),
-        ("configurations", f"{made['trials_unstopped']:,} if none is stopped, at most {made['trials_stopped']:,}"),
-        ("propagation pairs", f"{made['pairs_search']:,.0f} to search, {made['pairs_confirm']:,.0f} to confirm"),
-        ("time a pair", "not measured" if pair is None else f"{1000 * pair:.2f} ms, measured here"),
-        ("device time", _hours(made["device_hours"])),
-        ("wall time", f"{_hours(made['wall_hours'])} with {made['slots']} trials at a time"),
-        ("the paper's grid", f"{made['paper_grid_pairs']:,.0f} pairs ({_hours(made['paper_grid_device_hours'])})"),
-        ("against that grid", f"{100 * share:.1f} %"),
-    ]
-    return _pairs_of(rows, made["name"])
+        ("search", estimate["search_id"]),
+        ("one trial", f"{estimate['epochs']} epochs of {estimate['steps_per_epoch']} steps; rungs at epochs {rungs}"),
+        ("configurations", f"{estimate['trials_unstopped']:,} if none is stopped, "
+         f"at most {estimate['trials_stopped']:,}"),
+        ("propagation pairs", f"{pairs['search']} for the search, {pairs['confirm']} for the confirmation"),
+        ("time per pair", "not measured" if pair is None else f"{1000 * pair:.2f} ms, measured here"),
+        ("device time", _hours(estimate["device_hours"])),
+        ("wall time", f"{_hours(estimate['wall_hours'])} with {estimate['slots']} concurrent trials"),
+        ("grid of the paper", f"{formatting.number(estimate['paper_grid_pairs'])} pairs ({grid_time})"),
+        ("share of that grid", f"{formatting.number(100 * share, 3)} %"),
+    ]  # fmt: skip
+    return row_table(rows, estimate["name"])
 
 
-def training_table(result: Mapping[str, Any]) -> Table:
-    """Return what one training came to."""
+def training_table(result: Mapping[str, Any]) -> RenderableType:
+    """Return the result of one training."""
     names = {
         "validation_error": "validation error %",
         "realized_extra_propagation": "extra propagation, realized",
         "extra_propagation": "extra propagation, expected",
     }
-    rows = [(names.get(name, name.replace("_", " ")), _text(value)) for name, value in result.items()]
-    return _pairs_of(rows)
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "–" if value is None else str(value)
+    return row_table(
+        (names.get(name, name.replace("_", " ")), formatting.format_value(value)) for name, value in result.items()
+    )
 
 
 def listing_table(entries: Sequence[Mapping[str, str]]) -> Table:
-    """Return named things, one line each."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    columns = [name for name in ("name", "used", "description", "citation") if any(e.get(name) for e in entries)]
-    for name in columns:
-        table.add_column(name, no_wrap=name in ("name", "used"), overflow="fold")
+    """Return named entries, one per row; a column that is empty everywhere is left out."""
+    names = [name for name in ("name", "used", "description", "citation") if any(e.get(name) for e in entries)]
+    table = column_table(*names)
+    for column, name in zip(table.columns, names, strict=True):
+        column.no_wrap = name in ("name", "used")
     for entry in entries:
-        table.add_row(*(escape(entry.get(name, "")) for name in columns))
+        add_row(table, *(entry.get(name, "") for name in names))
     return table
 
 
 def checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
-    """Return what `doctor` found, one line each, with what to do."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("", "check", "where", "found", "what to do"):
-        table.add_column(name, overflow="fold")
+    """Return the checks of `doctor`, one per row, with remedies."""
+    table = column_table("", "check", "where", "found", "remedy")
     for check in checks:
-        mark = "[green]ok[/]" if check["ok"] else "[bold red]no[/]"
-        table.add_row(mark, *(escape(str(check[name])) for name in ("name", "where", "found", "remedy")))
+        mark = Text("ok", style="green") if check["ok"] else Text("no", style="bold red")
+        add_row(table, mark, *(str(check[name]) for name in ("name", "where", "found", "remedy")))
     return table
 
 
-def comparison_rows(made: Comparison) -> dict[str, Any]:
-    """Return a comparison as plain data."""
-    return {
-        "reference": made.reference,
+def comparison_rows(comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison as plain data for JSON."""
+    rows = {
+        "reference": comparison.reference,
         "searches": [
             {"name": e.name, "hypervolume": e.hypervolume, "low": e.low, "high": e.high, "pairs": e.pairs,
-             "front": e.front.rows()}
-            for e in made.entries
+             "front": e.analysis.rows()}
+            for e in comparison.entries
         ],
-        "differences": [asdict(d) for d in made.differences],
-        "caveats": list(made.caveats),
+        "differences": [asdict(d) for d in comparison.differences],
+        "caveats": list(comparison.caveats),
     }  # fmt: skip
+    plain: dict[str, Any] = formatting.json_safe(rows)
+    return plain
 
 
 def follow(steps: Iterable[Step], console: Console, *, quiet: bool = False) -> None:
-    """Show a training while it runs: a bar in a terminal, a line every few epochs elsewhere."""
+    """Consume the steps of a training; show a bar in a terminal, one line per epoch elsewhere."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     live = console.is_terminal and not quiet
     with Progress(*columns, console=console, transient=True, disable=not live) as bar:

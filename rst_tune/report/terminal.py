@@ -1,200 +1,196 @@
-"""Tables for the terminal. Each function takes plain results and returns a rich renderable; the CLI prints it."""
+"""Tables for the terminal. Each function returns a rich renderable, which the command line prints."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
-from rst_tune.analysis import labels, pareto, published
+from rst_tune.analysis import labels, published
+from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.compare import Comparison
-from rst_tune.analysis.fronts import Front
-from rst_tune.analysis.noise import ConfigSummary
-from rst_tune.analysis.records import Search, Trial
-from rst_tune.analysis.rungs import rung_correlations
-from rst_tune.report import words
+from rst_tune.analysis.replicates import ConfigSummary
+from rst_tune.report import formatting
+from rst_tune.report.rich_tables import FittedTable, add_row, bullets, column_table, row_table, text
+from rst_tune.report.status import status_rows
 
-__all__ = ["compare_table", "errors_by_cost", "front_table", "paper_table", "status_table", "trials_table"]
+__all__ = ["compare_table", "errors_by_cost", "front_table", "paper_table", "status_table"]
 
 STYLES = {"confirmed": "bold green", "uncertain": "yellow", "single seed": "magenta", "dominated": "dim"}
+NOTES = {
+    "extra": "→: recommended",
+    "expect": "expect: posterior mean of the surrogate, which defines the front",
+    "error %": "error: measured mean ± standard error over seeds",
+    "P": "P: probability that no other configuration is both cheaper and better",
+}
 
 
-def _table(*names: str, numbers: Sequence[str] = (), title: str = "") -> Table:
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in names:
-        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold", header_style="dim")
-    return table
+def front_table(analysis: Analysis, width: int | None = None, limit: int | None = 12) -> RenderableType:
+    """Return the answer, the front and the caveats. Columns that do not fit into `width` are left out.
+
+    `width` defaults to that of the console; `limit` is the number of rows (None: all).
+    """
+    parts: list[RenderableType] = [text(formatting.sentence(analysis.answer), style="bold")]
+    if analysis.points:
+        shown = _spread(analysis.points, analysis.recommended, limit)
+        columns = _front_columns(shown, analysis.recommended)
+        drop = ("verdict", "seeds", "expect", "test %", "P")
+        parts += [
+            Text(""),
+            FittedTable(columns=columns, numbers=list(columns)[:-2], drop=drop, cut="method", notes=NOTES, width=width),
+        ]
+        if len(shown) < len(analysis.points):
+            part = f"{len(shown)} of {len(analysis.points)} points, evenly spaced"
+            parts.append(text(f"{part}; all: rst-tune front --all, --json or --csv", style="dim"))
+    return Group(*parts, *bullets(analysis.caveats))
 
 
-def front_table(front: Front) -> RenderableType:
-    """Return the answer, the front and the caveats; what is missing is said in words."""
-    parts: list[RenderableType] = [Text(words.sentence(front.answer), style="bold")]
-    if front.points:
-        parts += [Text(""), _front(front)]
-    parts += [Text("")] if front.caveats else []
-    return Group(*parts, *(Text(f"• {caveat}", style="dim") for caveat in front.caveats))
+def _spread(
+    points: Sequence[ConfigSummary], recommended: ConfigSummary | None, limit: int | None
+) -> list[ConfigSummary]:
+    """Return at most `limit` points, evenly along the front, with both ends and the recommended one."""
+    if limit is None or len(points) <= limit:
+        return list(points)
+    last = len(points) - 1
+    chosen = {round(k * last / max(limit - 1, 1)) for k in range(limit)}
+    if recommended in points:
+        index = points.index(recommended)
+        # The nearest of the others makes room for it; the ends stay, unless there is no other.
+        chosen.remove(min(chosen - {0, last} or chosen, key=lambda i: abs(i - index)))
+        chosen.add(index)
+    return [points[i] for i in sorted(chosen)]
 
 
-def _front(front: Front) -> Table:
-    numbers = ("extra", "expect", "error %", "test %", "seeds", "P")
-    table = _table("", *numbers, "verdict", "method", numbers=numbers)
-    for column in table.columns[:-1]:  # only the method may be broken over lines
-        column.no_wrap = True
-    for point in front.points:
-        table.add_row("→" if point == front.recommended else "", *_front_cells(point))
-    table.caption = (
-        "expect: the error that all trials together make believable, which makes the front; error: as measured\n"
-        "P: probability that no other configuration is both cheaper and better; → the recommended one"
-    )
-    table.caption_justify = "left"
-    return table
-
-
-def _front_cells(point: ConfigSummary) -> list[RenderableType]:
-    return [
-        words.cost(point.extra_propagation),
-        words.error(point.error_expected),
-        words.error(point.error_mean, point.error_sem).replace(" ", ""),
-        words.error(point.test_error_mean, point.test_error_sem).replace(" ", ""),
-        str(point.seeds),
-        words.probability(point.p_nondominated),
-        Text(point.verdict, style=STYLES[point.verdict]),
-        escape(labels.short(point.config)),
-    ]
-
-
-def status_table(search: Search, left: float | None = None) -> Table:
-    """Return how a search stands. `left` is the time it will still take, in seconds, if the caller knows it."""
-    table = _table("", "", title=str(search.header.get("name") or search.directory.name))
-    table.show_header = False
-    for name, value in _status(search, left):
-        table.add_row(Text(name, style="dim"), value)
-    return table
-
-
-def _status(search: Search, left: float | None) -> list[tuple[str, str]]:
-    counts = Counter(t.status for t in search.trials)
-    history = pareto.hypervolume_history(search)
-    rows = [
-        ("phase", search.phase),
-        ("trials", ", ".join(f"{n:,} {status}" for status, n in counts.most_common()) or "none drawn yet"),
-        ("trained to the end", f"{len(search.finished()):,}"),
-        ("pairs spent", words.number(search.pairs)),
-        *_budget(search),
-        (
-            "hypervolume, as measured",
-            words.number(history[-1][2]) if history else "none yet: no trial was trained to its end",
-        ),
-        *(("rung " + str(rung).split(":")[0], str(rung).split(": ")[1]) for rung in rung_correlations(search)),
-        ("last news", words.moment(search.updated) if search.updated else words.MISSING),
-    ]
-    return [*rows, ("time left", f"about {words.duration(left)}")] if left is not None else rows
-
-
-def _budget(search: Search) -> list[tuple[str, str]]:
-    """Return what the experiment allows and what remains of it."""
-    budget: Mapping[str, Any] = (search.header.get("experiment") or {}).get("budget") or {}
-    spent = {
-        "pairs": search.pairs,
-        "trials": float(len({t.config_id for t in search.trials if t.role == "search"})),
-        "device_hours": sum(t.seconds for t in search.trials) / 3600,
+def _front_columns(points: Sequence[ConfigSummary], recommended: ConfigSummary | None) -> dict[str, list[Text]]:
+    """Return the cells of each column; a column without any value is left out."""
+    columns = {
+        "extra": [text("→ " * (p is recommended) + formatting.cost(p.extra_propagation)) for p in points],
+        "expect": [text(formatting.error(p.error_posterior)) for p in points],
+        "error %": [text(_compact(p.error_mean, p.error_sem)) for p in points],
+        "test %": [text(_compact(p.test_error_mean, p.test_error_sem)) for p in points],
+        "seeds": [text(p.seeds) for p in points],
+        "P": [text(formatting.probability(p.p_nondominated), style=STYLES[p.verdict]) for p in points],
+        "verdict": [text(p.verdict, style=STYLES[p.verdict]) for p in points],
+        "method": [text(labels.short(p.config)) for p in points],
     }
-    given = [(name, float(budget[name])) for name in spent if isinstance(budget.get(name), int | float)]
-    return [
+    if all(p.error_posterior_sd is None for p in points):
+        del columns["expect"]  # without a surrogate it repeats the measured error
+    return {name: cells for name, cells in columns.items() if any(cell.plain != formatting.MISSING for cell in cells)}
+
+
+def _compact(mean: float | None, sem: float | None) -> str:
+    return formatting.error(mean, sem).replace(" ", "")
+
+
+def status_table(analysis: Analysis, *, share: float | None = None, eta: float | None = None) -> RenderableType:
+    """Return the state of a search, from the same rows as `status --json`."""
+    status = status_rows(analysis, share=share, eta=eta)
+    counts = ", ".join(f"{n:,} {name}" for name, n in status["counts"].items())
+    rows = [
+        ("phase", status["phase"]),
+        ("trials", counts or "none sampled yet"),
+        ("trained to the end", f"{status['finished']:,}"),
+        ("pairs spent", formatting.number(status["pairs"])),
+        ("device-hours", formatting.number(status["device_hours"])),
+        *(("budget", _budget_text(name, **budget)) for name, budget in status["budget"].items()),
         (
-            "budget",
-            f"{words.number(total)} {name.replace('_', '-')}, {words.number(max(0.0, total - spent[name]))} left",
-        )
-        for name, total in given
+            "hypervolume",
+            "none yet: no trial was trained to its end"
+            if status["hypervolume"] is None
+            else formatting.number(status["hypervolume"]),
+        ),
+        *((f"rung at epoch {rung['epoch']}", _rung_text(rung)) for rung in status["rung_correlations"]),
+        ("last event", formatting.timestamp(status["updated_at"])),
+        ("time left", f"about {formatting.duration(eta)}" if status["eta"] is not None else ""),
+        ("directory", status["directory"]),
     ]
+    return row_table([(name, value) for name, value in rows if value], status["name"])
 
 
-def trials_table(trials: Sequence[Trial], limit: int | None = 30) -> Table:
-    """Return trials, the best first; those without an error stand at the end."""
-    ordered = sorted(trials, key=lambda t: (t.error is None, t.error or 0.0, t.number))
-    shown = ordered[:limit]
-    table = _table(
-        "#", "status", "role", "seed", "epochs", "extra", "error %", "test %", "time", "method",
-        numbers=("#", "seed", "epochs", "extra", "error %", "test %", "time"),
-    )  # fmt: skip
-    for t in shown:
-        table.add_row(
-            str(t.number), t.status, t.role, str(t.seed), str(t.epochs), words.cost(t.extra_propagation),
-            words.error(t.error), words.error(t.test_error), words.duration(t.seconds),
-            escape(labels.describe(t.config)),
-        )  # fmt: skip
-    if len(shown) < len(ordered):
-        table.caption = f"{len(shown):,} of {len(ordered):,} trials"
-    return table
+def _budget_text(name: str, limit: float, left: float) -> str:
+    return f"{formatting.number(limit)} {name.replace('_', '-')}, {formatting.number(left)} left"
+
+
+def _rung_text(rung: Mapping[str, Any]) -> str:
+    value = rung["correlation"]
+    return f"rank correlation {'unknown yet' if value is None else f'{value:+.2f}'} ({rung['trials']} trials)"
 
 
 def compare_table(comparison: Comparison) -> RenderableType:
-    """Return searches beside each other: hypervolume with its interval, and the error each cost buys."""
-    volumes = _table(
-        "search", "points", "pairs", "hypervolume", "95 % interval", numbers=("points", "pairs", "hypervolume")
-    )
+    """Return searches side by side: hypervolume with its interval, and the lowest error within each cost."""
+    numbers = ("points", "pairs", "hypervolume")
+    volumes = column_table("search", *numbers, "95 % interval", numbers=numbers)
     for entry in comparison.entries:
-        cells = (str(len(entry.front.points)), words.number(entry.pairs), words.number(entry.hypervolume))
-        volumes.add_row(escape(entry.name), *cells, words.interval(entry.low, entry.high))
-    first, *others = (escape(entry.name) for entry in comparison.entries)
-    table = _table("error within", first, *others, numbers=["error within", first, *others])
+        cells = (formatting.number(float(n)) for n in (len(entry.analysis.points), entry.pairs, entry.hypervolume))
+        add_row(volumes, entry.name, *cells, formatting.interval(entry.low, entry.high))
+    names = ("error within", *(entry.name for entry in comparison.entries))
+    table = column_table(*names, numbers=names)
     for row in errors_by_cost(comparison):
-        table.add_row(*(escape(cell) for cell in row))
-    note = Text(f"Others: difference to {comparison.entries[0].name}, with a 95 % interval; below 0 is better.")
-    caveats = [Text(f"• {caveat}", style="dim") for caveat in comparison.caveats]
-    return Group(volumes, Text(""), table, note, *caveats)
+        add_row(table, *row)
+    note = f"Other searches: difference from {names[1]} with a 95 % interval; below 0 is better."
+    return Group(volumes, Text(""), table, text(note, style="dim"), *bullets(comparison.caveats))
 
 
 def errors_by_cost(comparison: Comparison) -> list[list[str]]:
-    """Return rows of a cost, the lowest error the first search has within it, and how far every other is from that."""
+    """Return rows of a cost, the lowest error of the first search within it, and the difference of every other."""
     first, *others = comparison.entries
-    gaps = {(g.name, g.cost): words.difference(g.difference, g.low, g.high) for g in comparison.differences}
+    gaps = {(g.name, g.cost): formatting.difference(g.difference, g.low, g.high) for g in comparison.differences}
     rows = []
     for cost in sorted({gap.cost for gap in comparison.differences}):
-        errors = [p.error_expected for p in first.front.points if p.extra_propagation <= cost + 1e-9]
-        cells = [gaps.get((entry.name, cost), words.MISSING) for entry in others]
-        rows.append([words.cost(cost), words.error(min(errors)), *cells])
+        errors = [p.error_posterior for p in first.analysis.points if p.extra_propagation <= cost + 1e-9]
+        cells = [gaps.get((entry.name, cost), formatting.MISSING) for entry in others]
+        rows.append([formatting.cost(cost), formatting.error(min(errors)), *cells])
     return rows
 
 
 def paper_table(name: str, summaries: Sequence[ConfigSummary] = (), dataset: str | None = None) -> RenderableType:
-    """Return a table of the paper, and beside it what one's own search reached with the same configuration.
+    """Return a table of the paper, beside the results of a search for the same configurations.
 
-    Only rows of `dataset` are compared where it is given: the same schedule on other data is another experiment.
+    With `dataset`, only rows of that data set are compared.
     """
     rows = published.table(name)
     same = [row for row in rows if dataset in (None, row.dataset)]
     ours = {id(pair.published): pair for pair in published.beside(same, summaries)}
-    own = ("yours %", "difference") if ours else ()
-    table = _table(
-        "model", "data", "method", "schedule", "γ_gnr", "extra", "error %", *own, "",
-        numbers=("γ_gnr", "extra", "error %", *own), title=published.TABLES[name],
-    )  # fmt: skip
-    notes: dict[str, int] = {}
+    remarks: dict[str, int] = {}
     for row in rows:
-        marks = [str(notes.setdefault(note, len(notes) + 1)) for note in _remarks(row)]
-        table.add_row(*_published_cells(row), *(_own_cells(ours.get(id(row))) if ours else []), ", ".join(marks))
-    listed = [Text(f"{number}: {note}", style="dim") for note, number in notes.items()]
-    return Group(table, Text("Errors: mean ± standard deviation over the paper's seeds.", style="dim"), *listed)
-
-
-def _published_cells(row: published.PublishedRow) -> list[RenderableType]:
-    schedule = f"{row.schedule.get('family', '')} {words.parameters(row.schedule)}".strip()
-    extra = words.MISSING if row.extra_propagation is None else words.cost(row.extra_propagation)
-    error = Text(words.error(row.error_mean, row.error_sd), style="dim" if row.suspect else "")
-    return [row.model, row.dataset, row.method, schedule, words.number(row.gamma_gnr, 3), extra, error]
-
-
-def _own_cells(pair: published.Beside | None) -> list[str]:
-    if pair is None:
-        return ["", ""]
-    test = pair.split == "test"
-    mean = pair.ours.test_error_mean if test else pair.ours.error_mean
-    return [f"{words.error(mean)} ({pair.split})", escape(words.difference(pair.difference, pair.low, pair.high))]
+        for remark in _remarks(row):
+            remarks.setdefault(remark, len(remarks) + 1)
+    columns = _published_columns(rows)
+    if ours:
+        columns |= _own_columns([ours.get(id(row)) for row in rows])
+    numbers = list(columns)[4:]
+    columns[""] = [text(", ".join(str(remarks[remark]) for remark in _remarks(row))) for row in rows]
+    constant = [head for head in ("model", "data") if len({cell.plain for cell in columns[head]}) == 1]
+    listed = [text(f"{number}: {remark}", style="dim") for remark, number in remarks.items()]
+    return Group(
+        text(published.TABLES[name], style="bold"),
+        FittedTable(columns=columns, numbers=numbers, drop=(*constant, "extra", "yours %", "schedule"), cut="method"),
+        text("Errors: mean ± standard deviation over the paper's seeds.", style="dim"),
+        *listed,
+    )
 
 
 def _remarks(row: published.PublishedRow) -> list[str]:
-    return ([f"suspect: {row.suspect}"] if row.suspect else []) + ([row.note] if row.note else [])
+    return [remark for remark in (f"suspect: {row.suspect}" if row.suspect else "", row.note) if remark]
+
+
+def _published_columns(rows: Sequence[published.PublishedRow]) -> dict[str, list[Text]]:
+    return {
+        "model": [text(row.model) for row in rows],
+        "data": [text(row.dataset) for row in rows],
+        "method": [text(row.method) for row in rows],
+        "schedule": [text(f"{row.schedule['family']} {formatting.parameters(row.schedule)}".strip()) for row in rows],
+        "γ_gnr": [text(formatting.number(row.gamma_gnr, 3)) for row in rows],
+        "extra": [text(formatting.cost(row.extra_propagation)) for row in rows],
+        "error %": [text(_compact(row.error_mean, row.error_sd), "dim" if row.suspect else "") for row in rows],
+    }
+
+
+def _own_columns(pairs: Sequence[published.Beside | None]) -> dict[str, list[Text]]:
+    yours = [f"{formatting.error(_own_error(p))} {p.split}" if p else "" for p in pairs]
+    gaps = [formatting.difference(p.difference, p.low, p.high) if p else "" for p in pairs]
+    return {"yours %": [text(cell) for cell in yours], "difference": [text(cell) for cell in gaps]}
+
+
+def _own_error(pair: published.Beside) -> float | None:
+    return pair.ours.test_error_mean if pair.split == "test" else pair.ours.error_mean

@@ -206,7 +206,9 @@ def _node(resources: Resources, answer: NodeAnswer) -> list[Check]:
         _storage_there(where, facts.storage),
         _tracking(where, facts.tracking),
         _check("data", where, data, "put the files at task.data.root on every node"),
-        _check("clock", where, clock, "synchronise the clocks (NTP): times in the event log and in MLflow would disagree"),
+        _check(
+            "clock", where, clock, "synchronise the clocks (NTP): times in the event log and in MLflow would disagree"
+        ),
     ]
 
 

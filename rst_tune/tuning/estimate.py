@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -73,7 +74,7 @@ def measure_pair(experiment: Experiment, data: Dataset, seconds: float = 2.0) ->
     torch.set_num_threads(experiment.resources.threads)
     device = None if experiment.resources.gpus_per_worker else "cpu"
     run = Run(experiment.task, Method(schedule={"family": "constant", "p": 1.0}), seed=0, data=data, device=device)
-    wait = torch.cuda.synchronize if run.device.type == "cuda" else lambda: None
+    wait: Callable[[], None] = torch.cuda.synchronize if run.device.type == "cuda" else lambda: None
     run.steps(1)
     wait()
     begun, done = time.perf_counter(), run.pairs

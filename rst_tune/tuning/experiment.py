@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rst_tune.analysis.rungs import MIN_FINISHED
 from rst_tune.errors import InputError
@@ -154,7 +154,8 @@ class Experiment(_Part):
             )
         if self.confirm.min_seeds > self.confirm.max_seeds:
             raise ValueError(
-                f"confirm.min_seeds: {self.confirm.min_seeds} must not exceed confirm.max_seeds: {self.confirm.max_seeds}"
+                f"confirm.min_seeds: {self.confirm.min_seeds} must not exceed "
+                f"confirm.max_seeds: {self.confirm.max_seeds}"
             )
         self._check_sampler()
         return self

@@ -1,10 +1,10 @@
 """Configurations that are evaluated before any is sampled: the baselines, and points that theory or the paper suggest.
 
 Where gamma is free, two quantities bound it. On average G-RST regularizes by gamma_rst = c·gamma_gnr, and SAM has 1;
-but a training tolerates only so much in the mean square, sqrt(c)·gamma_gnr, and breaks down at two to three times SAM's.
-So the cheap points are constants with gamma_gnr = 2/sqrt(c). Late ascents meet a small learning rate and tolerate more:
-the dearer points have them last, with gamma_gnr = sqrt(8/c). Costs and factors were chosen on the tables of
-`experiments/benchmarks`. Where gamma_gnr is fixed, what the paper found best for RST is evaluated.
+but a training tolerates only so much in the mean square, sqrt(c)·gamma_gnr, and breaks down at two to three times
+SAM's. So the cheap points are constants with gamma_gnr = 2/sqrt(c). Late ascents meet a small learning rate and
+tolerate more: the dearer points have them last, with gamma_gnr = sqrt(8/c). Costs and factors were chosen on the tables
+of `experiments/benchmarks`. Where gamma_gnr is fixed, what the paper found best for RST is evaluated.
 """
 
 from math import sqrt

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rst_tune.cli import _invoke
 from rst_tune.errors import InputError
-from rst_tune.tuning import files
+from rst_tune.tuning import yaml_files
 from rst_tune.tuning.experiment import Experiment, load_experiment, load_space
 from rst_tune.tuning.space import Space
 
@@ -27,7 +27,7 @@ values = st.recursive(
 
 
 def shipped(kind: str) -> list[dict]:
-    return [files.read_yaml(path) for path in files.shipped(kind).values()]
+    return [yaml_files.read_yaml(path) for path in yaml_files.shipped(kind).values()]
 
 
 def places(content: object, place: tuple = ()) -> list[tuple]:
@@ -104,7 +104,8 @@ def test_any_bytes(kind, tmp_path, content):
 
 
 @given(setting=st.text(max_size=30) | st.tuples(st.sampled_from(
-    ["task.recipe.epochs", "budget.pairs", "space.families", "resources.gpu", "task", "seed", "a..b", ".", "space.base"]
+    ["task.recipe.epochs", "budget.pairs", "space.families", "resources.gpus_per_worker", "task", "seed", "a..b", ".",
+     "space.base"]
 ), st.text(alphabet=string.printable, max_size=12)).map("=".join))  # fmt: skip
 @quick
 def test_any_setting(setting):
@@ -122,7 +123,7 @@ def test_any_setting(setting):
         "space={base: grst, families: [{}]}",
         "space={base: grst, extra_propagation: {low: .nan, high: .inf}}",
         "budget.pairs=.nan",
-        "resources.gpu=.inf",
+        "resources.gpus_per_worker=.inf",
         "task.data.validation=.inf",
         "task.recipe.lr=.inf",
         "task.recipe.epochs=1e400",

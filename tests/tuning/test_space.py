@@ -4,14 +4,14 @@ from hypothesis import strategies as st
 from optuna.samplers import RandomSampler
 from optuna.study import create_study
 
-from rst_tune.analysis.records import config_id
 from rst_tune.errors import InputError
 from rst_tune.method import schedules
 from rst_tune.method.ascent import RULES
-from rst_tune.tuning import files
+from rst_tune.records import config_id
+from rst_tune.tuning import yaml_files
 from rst_tune.tuning.experiment import load_space
-from rst_tune.tuning.priors import SAM, SGD, prior_points
-from rst_tune.tuning.space import Space, configuration, picture
+from rst_tune.tuning.points import SAM, SGD, points_to_evaluate
+from rst_tune.tuning.space import Space, schedule_preview, trial_config
 
 TENTHS = [i / 10 for i in range(1, 10)]
 PAPER = {
@@ -26,24 +26,24 @@ PAPER = {
 
 
 def space_of(**fields) -> Space:
-    return files.validate(Space, {"families": ["constant"], **fields}, "here")
+    return yaml_files.validate(Space, {"families": ["constant"], **fields}, "here")
 
 
-@pytest.mark.parametrize("name", files.shipped("search_spaces"))
-def test_every_shipped_space_draws_what_can_be_trained(name: str):
+@pytest.mark.parametrize("name", yaml_files.shipped("search_spaces"))
+def test_every_shipped_space_samples_what_can_be_trained(name: str):
     space = load_space(name)
     assert isinstance(space, Space)
     assert space.description
-    points = prior_points(space)
+    points = points_to_evaluate(space)
     if space.families:
         study = create_study(sampler=RandomSampler(seed=0))
-        points += [space.draw(study.ask()) for _ in range(20)]
+        points += [space.sample(study.ask()) for _ in range(20)]
     for point in points:
-        config = configuration(point, total_steps=50, rho=0.1)
-        assert 0 <= config["extra_propagation"] <= 1
-        assert schedules.from_dict(config["schedule"]).to_dict() == config["schedule"]
-        assert config["gamma_rst"] == pytest.approx(
-            config["gamma_gnr"] * schedules.from_dict(config["schedule"]).extra_propagation(50)
+        config = trial_config(point, total_steps=50, rho=0.1)
+        assert 0 <= config.extra_propagation <= 1
+        assert schedules.from_dict(config.schedule).to_dict() == config.schedule
+        assert config.gamma_rst == pytest.approx(
+            config.gamma_gnr * schedules.from_dict(config.schedule).extra_propagation(50)
         )
 
 
@@ -54,7 +54,7 @@ def test_the_papers_grids_are_exactly_its_groups_between_sgd_and_sam(name: str):
     drawn = [(p["schedule"]["family"], {k: v for k, v in p["schedule"].items() if k != "family"}) for p in space.grid()]
     assert drawn == PAPER[name]
     assert all(p["gamma_gnr"] == 1.0 and p["rule"] == "sam" for p in space.grid())
-    assert prior_points(space) == [SGD, SAM]
+    assert points_to_evaluate(space) == [SGD, SAM]
 
 
 def test_the_gamma_map_is_the_appendixs():
@@ -79,23 +79,23 @@ def test_the_spaces_cover_all_families_and_all_rules():
     steps=st.integers(20, 400),
 )
 @settings(max_examples=60, deadline=None)
-def test_in_cost_coordinates_the_mean_is_c_and_gamma_follows(family, c, shape, steps):
+def test_in_the_cost_parametrization_the_mean_is_c_and_gamma_follows(family, c, shape, steps):
     point = {"family": family, "c": c, "shape": shape, "gamma_rst": 0.9, "rule": "sam"}
-    config = configuration(point, total_steps=steps, rho=0.1)
-    assert config["extra_propagation"] == pytest.approx(c, abs=1e-12)
-    assert config["gamma_gnr"] * c == pytest.approx(0.9)
+    config = trial_config(point, total_steps=steps, rho=0.1)
+    assert config.extra_propagation == pytest.approx(c, abs=1e-12)
+    assert config.gamma_gnr * c == pytest.approx(0.9)
 
 
 def test_a_rule_that_skips_passes_costs_less_than_p():
     point = {"family": "constant", "c": 0.5, "gamma_rst": 1.0, "rule": "looksam", "rule_options": {"k": 5}}
-    assert configuration(point, total_steps=50, rho=0.1)["extra_propagation"] == pytest.approx(0.1)
+    assert trial_config(point, total_steps=50, rho=0.1).extra_propagation == pytest.approx(0.1)
 
 
-def test_parameters_exist_only_when_their_family_is_drawn():
+def test_parameters_exist_only_when_their_family_is_sampled():
     space = space_of(families=["constant", "step-up"], gamma_rst={"low": 0.5, "high": 1.5})
     study = create_study(sampler=RandomSampler(seed=1))
     trials = [study.ask() for _ in range(30)]
-    for trial, point in [(trial, space.draw(trial)) for trial in trials]:
+    for trial, point in [(trial, space.sample(trial)) for trial in trials]:
         assert ("shape" in trial.params) == ("shape" in point) == (point["family"] == "step-up")
 
 
@@ -108,20 +108,20 @@ RHO = {"low": 0.05, "high": 0.4, "log": True}
     [
         {"families": ["constant", "ramp-up"], "gamma_rst": [0.5, 1.0, 1.5]},
         {"families": ["constant", "ramp-up"], "rho": RHO, "rules": ["sam", "asam"]},
-        {"families": NATIVE, "coordinates": "native", "gamma_gnr": {"low": 1, "high": 3}, "rho": RHO},
+        {"families": NATIVE, "parametrization": "native", "gamma_gnr": {"low": 1, "high": 3}, "rho": RHO},
     ],
 )
-def test_a_drawn_point_gives_back_its_parameters(fields):
+def test_a_sampled_point_gives_back_its_parameters(fields):
     space = space_of(**fields)
     study = create_study(sampler=RandomSampler(seed=3))
     for _ in range(20):
         trial = study.ask()
-        point = space.draw(trial)
-        again = space.parameters(point)
+        point = space.sample(trial)
+        again = space.sampled_params(point)
         assert again is not None
         assert trial.params.items() <= again.items()
         study.enqueue_trial(again)
-        assert config_id(space.draw(study.ask())) == config_id(point)
+        assert config_id(space.sample(study.ask())) == config_id(point)
 
 
 @pytest.mark.parametrize(
@@ -130,31 +130,31 @@ def test_a_drawn_point_gives_back_its_parameters(fields):
 def test_a_point_outside_the_space_has_no_parameters(change):
     point = {"family": "constant", "c": 0.5, "gamma_rst": 1.0, "rule": "sam"}
     space = space_of(gamma_rst={"low": 0.5, "high": 1.5})
-    assert space.parameters(point) is not None
-    assert space.parameters(point | change) is None
+    assert space.sampled_params(point) is not None
+    assert space.sampled_params(point | change) is None
 
 
-def test_priors_ask_as_much_of_a_training_at_any_cost_where_gamma_is_free_and_can_be_switched_off():
+def test_warm_start_points_ask_as_much_of_a_training_at_any_cost_and_can_be_switched_off():
     space = load_space("grst")
-    given = [configuration(p, total_steps=100, rho=0.1) for p in prior_points(space)[2:]]
-    cheap, dear = ([c for c in given if c["family"] == family] for family in ("constant", "step-up"))
-    assert [c["extra_propagation"] for c in cheap] == [0.25, 0.1, 0.05, 0.15]
-    assert [round(c["extra_propagation"], 9) for c in dear] == [0.5, 0.7, 0.35]
-    squares = [c["gamma_gnr"] ** 2 * c["extra_propagation"] for c in (*cheap, *dear)]
+    given = [trial_config(p, total_steps=100, rho=0.1) for p in points_to_evaluate(space)[2:]]
+    cheap, dear = ([c for c in given if c.family == family] for family in ("constant", "step-up"))
+    assert [c.extra_propagation for c in cheap] == [0.25, 0.1, 0.05, 0.15]
+    assert [round(c.extra_propagation, 9) for c in dear] == [0.5, 0.7, 0.35]
+    squares = [c.gamma_gnr**2 * c.extra_propagation for c in (*cheap, *dear)]
     assert squares == pytest.approx([4.0] * 4 + [8.0] * 3)
-    assert prior_points(space.model_copy(update={"priors": False})) == [SGD, SAM]
-    assert prior_points(space.model_copy(update={"priors": False, "ends": False})) == []
+    assert points_to_evaluate(space.model_copy(update={"warm_start": False})) == [SGD, SAM]
+    assert points_to_evaluate(space.model_copy(update={"warm_start": False, "baselines": False})) == []
 
 
-def test_priors_are_what_the_paper_found_best_for_rst_where_gamma_is_one():
-    given = [(p["family"], p["c"], p["gamma_gnr"]) for p in prior_points(load_space("schedules"))[2:]]
+def test_warm_start_points_are_what_the_paper_found_best_where_gamma_is_one():
+    given = [(p["family"], p["c"], p["gamma_gnr"]) for p in points_to_evaluate(load_space("schedules"))[2:]]
     assert given == [("constant", 0.8, 1.0), ("step-up", 0.5, 1.0), ("ramp-up", 0.5, 1.0)]
 
 
-def test_the_users_own_points_come_after_the_ends():
+def test_the_users_own_points_come_after_the_baselines():
     point = {"family": "constant", "c": 0.33, "gamma_rst": 1.2}
-    space = space_of(points=[point], gamma_rst=[1.0], priors=False)
-    assert prior_points(space) == [SGD, SAM, {**point, "rule": "sam"}]
+    space = space_of(points_to_evaluate=[point], gamma_rst=[1.0], warm_start=False)
+    assert points_to_evaluate(space) == [SGD, SAM, {**point, "rule": "sam"}]
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,10 @@ def test_the_users_own_points_come_after_the_ends():
         ({"gamma_rst": {"low": 1, "hihg": 2, "high": 2}}, "gamma_rst.range.hihg: .*did you mean 'high'"),
         ({"rules": ["sma"]}, "rules: .*'sma'.*did you mean 'sam'"),
         ({"rule_options": {"looksam": {"kk": 2}}}, "rules: .*'kk'.*did you mean 'k'"),
-        ({"coordinates": "native"}, "families: .*native.*maps"),
-        ({"coordinates": "native", "families": {"piecewise": {"a": 0.0}}}, "families.piecewise: .*no b"),
-        ({"coordinates": "native", "families": {"constant": {"p": [0.1, 1.2]}}}, "families.constant: .*1.2"),
-        ({"points": [{"c": 0.5}]}, "points: .*family"),
+        ({"parametrization": "native"}, "families: .*native.*maps"),
+        ({"parametrization": "native", "families": {"piecewise": {"a": 0.0}}}, "families.piecewise: .*no b"),
+        ({"parametrization": "native", "families": {"constant": {"p": [0.1, 1.2]}}}, "families.constant: .*1.2"),
+        ({"points_to_evaluate": [{"c": 0.5}]}, "points_to_evaluate: .*family"),
         ({"famillies": 1}, "famillies: .*did you mean 'families'"),
     ],
 )
@@ -182,8 +182,8 @@ def test_a_wrong_space_is_told_its_field_value_and_remedy(fields, says):
         space_of(**fields)
 
 
-def test_the_picture_is_p_and_the_coins_of_that_seed():
+def test_the_preview_is_p_and_the_coins_of_that_seed():
     point = {"family": "step-up", "c": 0.5, "shape": 1.0, "gamma_rst": 1.0, "rule": "sam"}
-    drawn = picture(point, total_steps=100, seed=3)
-    assert drawn["curve"] == drawn["coins"]  # a step from 0 to 1 leaves nothing to chance
-    assert sum(drawn["curve"]) == pytest.approx(len(drawn["curve"]) / 2, abs=1)
+    drawn = schedule_preview(trial_config(point, total_steps=100, rho=0.1), seed=3)
+    assert drawn.curve == drawn.coins  # a step from 0 to 1 leaves nothing to chance
+    assert sum(drawn.curve) == pytest.approx(len(drawn.curve) / 2, abs=1)

@@ -5,7 +5,7 @@
   const root = document.documentElement;
   const PAGE = 50;
 
-  // ---- light and dark: what the system says, until the button says otherwise; nothing is stored
+  // ---- theme: that of the system until the button is pressed; nothing is stored
   const system = matchMedia("(prefers-color-scheme: dark)");
   const variable = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const isDark = () => root.dataset.theme === "dark";
@@ -49,7 +49,7 @@
   }
   function narrow(figure) {
     figure.layout.font = { ...figure.layout.font, size: 11 };
-    figure.layout.dragmode = false; // so that a thumb scrolls the page
+    figure.layout.dragmode = false; // a touch scrolls the page
   }
   async function drawAll() {
     if (document.querySelector(".plot")) await unpackPlotly();
@@ -60,7 +60,7 @@
     root.dataset.ready = "yes";
   }
 
-  // ---- printing: light, and as wide as the paper
+  // ---- printing: light theme, figures as wide as the paper
   let before = false;
   addEventListener("beforeprint", () => {
     before = isDark();
@@ -75,7 +75,7 @@
     for (const div of document.querySelectorAll(".plot.drawn")) Plotly.relayout(div, { width: null, autosize: true });
   });
 
-  // ---- the trials: columns in, rows out; a column of repeated values holds each of them once
+  // ---- trials: the data are columns; a column of repeated values has the distinct values and an index per row
   const columns = {};
   for (const [name, column] of Object.entries(data.trials)) {
     columns[name] = Array.isArray(column) ? column : column.at.map((i) => column.values[i]);
@@ -83,18 +83,18 @@
   const rowOf = new Map((columns.key || []).map((key, i) => [key, i]));
   const parameters = (schedule) => Object.entries(schedule || {}).filter(([name]) => name !== "family")
     .map(([name, value]) => `${name}=${typeof value === "number" ? short(value) : JSON.stringify(value)}`).join(", ");
-  const short = (value, digits = 4) => value === null || value === undefined ? "–" : String(Number(value.toPrecision(digits)));
-  const fixed = (value) => value === null ? "–" : value.toFixed(2);
+  const short = (value, digits = 4) => value === null || value === undefined ? "–" : typeof value === "number" ? String(Number(value.toPrecision(digits))) : String(value);
+  const fixed = (value) => typeof value === "number" ? value.toFixed(2) : "–";
 
   function yamlOf(i) {
-    const names = ["schedule", "gamma_gnr", "rule", "rule_options", "rho"];
+    const names = ["schedule", "gamma_gnr", "rule", "rule_options", "rho", "policy", "policy_options", "cap"];
     const lines = names.filter((name) => columns[name][i] !== null).map((name) => `${name}: ${JSON.stringify(columns[name][i])}`);
     return [`# trial ${columns.number[i]}, seed ${columns.seed[i]}`, ...lines, ""].join("\n");
   }
   async function copy(text) {
     try {
       await navigator.clipboard.writeText(text);
-    } catch { // a sandboxed frame has no clipboard; the older way asks for no permission
+    } catch { // a sandboxed frame has no clipboard; execCommand needs no permission
       const area = document.createElement("textarea");
       area.value = text;
       document.body.append(area);
@@ -113,7 +113,7 @@
     setTimeout(() => { button.textContent = "Copy YAML"; }, 1500);
   });
 
-  // name, title, numeric, what is shown; sorting uses the raw value
+  // name, title, numeric, shown text; sorting uses the raw value
   const shown = [
     ["number", "#", true, (i) => columns.number[i]],
     ["status", "status", false, (i) => columns.status[i]],
@@ -158,7 +158,7 @@
     $("more").addEventListener("click", () => { visible += 4 * PAGE; fill(); });
     fill();
   }
-  // "error<4" compares a column, any other word is searched for
+  // "error<4" compares a column; any other word must occur in the row
   function test(word) {
     const parts = word.match(/^([a-z_]+)(<=|>=|<|>|=)(-?[\d.]+)$/);
     if (!parts || !columns[parts[1]]) return (i) => columns.words[i].includes(word);

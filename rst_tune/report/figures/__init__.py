@@ -1,10 +1,10 @@
-"""Figures: plain data in, a Plotly figure out. The page, MLflow, a notebook and a PNG all use the same builders."""
+"""Figures: plain data in, a Plotly figure out. The page, MLflow and PNG files use the same builders."""
 
 from rst_tune.report.figures.attainment import attainment
-from rst_tune.report.figures.course import hypervolume, rungs, timeline
+from rst_tune.report.figures.export import to_html, write_png
 from rst_tune.report.figures.front import compare, front
-from rst_tune.report.figures.picture import to_html, write_png
-from rst_tune.report.figures.space import importances, landscape, parallel, schedule, schedules
+from rst_tune.report.figures.search_figures import hypervolume, rungs, timeline
+from rst_tune.report.figures.space import importances, landscape, parallel, schedule
 
 __all__ = [
     "attainment",
@@ -16,7 +16,6 @@ __all__ = [
     "parallel",
     "rungs",
     "schedule",
-    "schedules",
     "timeline",
     "to_html",
     "write_png",

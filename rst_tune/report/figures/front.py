@@ -1,15 +1,15 @@
-"""The front: error against cost, with what is sure and what is not told apart."""
+"""The front: error against cost, with markers that show how strong the evidence for each point is."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 
-from rst_tune.analysis.noise import ConfigSummary
-from rst_tune.report import words
-from rst_tune.report.figures.style import CYCLE, GREEN, GREY, KINDS, empty, faintness, figure, hover, kind, rounded
+from rst_tune.analysis.replicates import ConfigSummary
+from rst_tune.report import formatting
+from rst_tune.report.figures.style import CYCLE, GREEN, GREY, KINDS, crowd_opacity, empty, figure, hover, kind, rounded
 
-__all__ = ["compare", "front", "visible_range"]
+__all__ = ["COST", "ERROR", "compare", "front", "visible_range"]
 
 COST, ERROR = "extra propagation (100 %: SAM)", "validation error, %"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -18,7 +18,7 @@ SHAPES = ("circle", "diamond", "square", "triangle-up", "star", "cross")
 
 
 def visible_range(points: Sequence[ConfigSummary]) -> tuple[float, float] | None:
-    """Return the errors worth showing: all of the front, and of the rest what is no far outlier."""
+    """Return the range of errors to show: the whole front, and all other points but far outliers."""
     errors = np.array([p.error_mean for p in points])
     if not len(errors):
         return None
@@ -35,14 +35,14 @@ def front(
     recommended: ConfigSummary | None = None,
     named: Mapping[str, ConfigSummary] | None = None,
 ) -> go.Figure:
-    """Draw every configuration trained to the end, the crowd below; the front has error bars and is joined.
+    """Draw every configuration that was trained to the end; the front is joined and has error bars.
 
-    `named` configurations, such as the baselines, have their name written beside them.
+    The names of the `named` configurations, such as the baselines, are written beside them.
     """
     if not points:
         return empty("No configuration was trained to the full horizon yet.")
     fig = figure(COST, ERROR, height=520)
-    _cost_axis(fig, points)
+    _set_cost_axis(fig, points)
     fig.update_yaxes(range=visible_range(points))
     fig.update_layout(legend={"traceorder": "reversed"})
     groups = {name: [p for p in points if kind(p) == name] for name in list(KINDS)[::-1]}
@@ -53,22 +53,22 @@ def front(
         fig.add_trace(_ring(recommended))
     fig.add_traces([trace for name, trace in drawn.items() if name not in CROWDS])
     for name, point in (named or {}).items():
-        _name(fig, name, point)
+        _write_name(fig, name, point)
     return fig
 
 
-def _cost_axis(fig: go.Figure, points: Sequence[ConfigSummary]) -> None:
-    """Show from the base optimizer to SAM, or further where something costs more, with room for the markers."""
-    dearest = max([1.0, *(p.extra_propagation for p in points)])
-    fig.update_xaxes(tickformat=".0%", range=[-0.03 * dearest, 1.04 * dearest])
+def _set_cost_axis(fig: go.Figure, points: Sequence[ConfigSummary]) -> None:
+    """Set the range from the base optimizer to SAM, or to the highest cost, with a margin for the markers."""
+    highest = max([1.0, *(p.extra_propagation for p in points)])
+    fig.update_xaxes(tickformat=".0%", range=[-0.03 * highest, 1.04 * highest])
 
 
-def _name(fig: go.Figure, name: str, point: ConfigSummary) -> None:
-    """Write a name below a point: right of it at the cheap end, where the axis is near."""
-    cheap = point.extra_propagation < 0.5
-    shift = {"xanchor": "left", "xshift": 9, "yshift": -13} if cheap else {"xanchor": "center", "yshift": -19}
+def _write_name(fig: go.Figure, name: str, point: ConfigSummary) -> None:
+    """Write a name below a point; at low costs, where the line starts, above it and to the right."""
+    low = point.extra_propagation < 0.5
+    shift = {"xanchor": "left", "xshift": 7, "yshift": 14} if low else {"xanchor": "center", "yshift": -19}
     place = {"x": point.extra_propagation, "y": point.error_mean}
-    fig.add_annotation(text=words.escaped(name), showarrow=False, **place, **shift)
+    fig.add_annotation(text=formatting.escape_html(name), showarrow=False, **place, **shift)
 
 
 def _ring(point: ConfigSummary) -> go.Scatter:
@@ -78,14 +78,14 @@ def _ring(point: ConfigSummary) -> go.Scatter:
 
 
 def _staircase(points: Sequence[ConfigSummary], color: str, dash: str) -> go.Scatter:
-    """Join a front the only honest way: what a cost buys stays the same until a dearer point is better.
+    """Join a front by steps: the error at a cost is that of the best point which costs no more.
 
-    The line is at the expected errors, which make the front; the markers are at what was measured.
+    The line is at the posterior means, which define the front; the markers are at the measured means.
     """
     ordered = sorted(points, key=lambda p: p.extra_propagation)
     return go.Scatter(
         x=rounded(p.extra_propagation for p in ordered),
-        y=rounded(p.error_expected for p in ordered),
+        y=rounded(p.error_posterior for p in ordered),
         mode="lines",
         line={"shape": "hv", "color": color, "width": 1.5, "dash": dash},
         hoverinfo="skip",
@@ -95,47 +95,45 @@ def _staircase(points: Sequence[ConfigSummary], color: str, dash: str) -> go.Sca
 
 def _markers(name: str, points: Sequence[ConfigSummary]) -> go.Scatter:
     color, symbol, size = KINDS[name]
-    faint = name in CROWDS
-    opacity = faintness(len(points)) if faint else 1.0
-    bars = None if faint else [p.error_sem for p in points]
+    crowd = name in CROWDS
+    opacity = crowd_opacity(len(points)) if crowd else 1.0
+    line = {"width": 1.5, "color": color}
     return go.Scatter(
         x=rounded(p.extra_propagation for p in points),
         y=rounded(p.error_mean for p in points),
-        error_y={"array": rounded(bars), "color": color, "thickness": 1.5, "width": 4} if bars else None,
+        error_y=None if crowd else _error_bars(points, color),
         mode="markers",
         name=f"{name} ({len(points)})",
-        marker={
-            "symbol": symbol,
-            "size": size,
-            "color": color,
-            "opacity": opacity,
-            "line": {"width": 1.5, "color": color},
-        },
-        text=[_short(p) if faint else hover(p) for p in points],
+        marker={"symbol": symbol, "size": size, "color": color, "opacity": opacity, "line": line},
+        text=[_short_hover(p) if crowd else hover(p) for p in points],
         customdata=[p.config_id for p in points],
         hovertemplate="%{text}<extra></extra>",
     )
 
 
-def _short(point: ConfigSummary) -> str:
-    """A dominated configuration in one line: there may be thousands of them."""
-    return hover(point).split("<br>", 1)[0] + f"<br>error {words.error(point.error_mean, point.error_sem)} %"
+def _error_bars(points: Sequence[ConfigSummary], color: str) -> dict[str, object] | None:
+    """Return bars of one standard error. Plotly draws a missing one as 0, so its caps are left out."""
+    sems = [p.error_sem for p in points]
+    if not any(sems):
+        return None
+    return {"array": rounded(sems), "color": color, "thickness": 1.5, "width": 4 if all(sems) else 0}
+
+
+def _short_hover(point: ConfigSummary) -> str:
+    """Return a hover text of two lines: of dominated configurations there may be thousands."""
+    return hover(point).split("<br>", 1)[0] + f"<br>error {formatting.error(point.error_mean, point.error_sem)} %"
 
 
 def compare(fronts: Mapping[str, Sequence[ConfigSummary]]) -> go.Figure:
-    """Draw the fronts of several searches on one picture, each with its own colour, dash and shape."""
+    """Draw the fronts of several searches in one figure; each has its own colour, dash and shape."""
     if not any(fronts.values()):
         return empty("None of these searches has a front yet.")
     fig = figure(COST, ERROR, height=520)
-    _cost_axis(fig, [p for points in fronts.values() for p in points])
+    _set_cost_axis(fig, [p for points in fronts.values() for p in points])
     for index, (name, points) in enumerate(fronts.items()):
         color, dash, shape = (cycle[index % 6] for cycle in (CYCLE, DASHES, SHAPES))
+        look = {"color": color, "symbol": shape, "size": 10, "line": {"color": color}}
         fig.add_trace(_staircase(points, color, dash))
-        fig.add_trace(_marked(name, points, color, shape))
+        trace = _markers("confirmed", points) if points else go.Scatter(x=[], y=[])
+        fig.add_trace(trace.update(name=formatting.escape_html(name), marker=look, error_y=_error_bars(points, color)))
     return fig
-
-
-def _marked(name: str, points: Sequence[ConfigSummary], color: str, shape: str) -> go.Scatter:
-    bars = {"array": rounded(p.error_sem for p in points), "color": color, "thickness": 1.5, "width": 4}
-    trace = _markers("confirmed", points) if points else go.Scatter(x=[], y=[])
-    return trace.update(name=words.escaped(name), marker={"color": color, "symbol": shape, "size": 10}, error_y=bars)

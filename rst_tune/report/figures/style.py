@@ -1,26 +1,27 @@
-"""The look every figure shares.
+"""The look that all figures share.
 
-Colours are Okabe and Ito's, the blue lighter for dark pages; no two kinds of point differ by colour alone.
+Colours are those of Okabe and Ito, with a lighter blue for dark pages; kinds of points differ in shape as well.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import plotly.graph_objects as go
 
 from rst_tune.analysis import labels
-from rst_tune.analysis.noise import ConfigSummary
-from rst_tune.report import words
+from rst_tune.analysis.replicates import ConfigSummary
+from rst_tune.records import Status
+from rst_tune.report import formatting
 
-__all__ = ["CYCLE", "INK", "KINDS", "STATUS", "empty", "faintness", "figure", "hover", "kind", "rounded"]
+__all__ = ["CYCLE", "GRID", "INK", "KINDS", "STATUS", "crowd_opacity", "empty", "figure", "hover", "kind", "rounded"]
 
 INK, GRID = "#30363d", "#d8dce2"
-BLUE, ORANGE, GREEN, RED, SKY, PURPLE, GREY = (
-    "#1a80c4", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#8b929c",
+BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, GREY = (
+    "#1a80c4", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#d5c400", "#8b929c",
 )  # fmt: skip
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
-# What is known of a point, from the surest to the least: its colour, its shape and its size.
+# The evidence for a point, from the strongest to the weakest: colour, shape and size of its marker.
 KINDS: Mapping[str, tuple[str, str, int]] = {
     "confirmed": (BLUE, "circle", 12),
     "uncertain": (ORANGE, "diamond-open", 11),
@@ -28,11 +29,20 @@ KINDS: Mapping[str, tuple[str, str, int]] = {
     "one seed": (GREY, "square", 5),
     "dominated": (GREY, "x-thin-open", 6),
 }
-STATUS = {"complete": BLUE, "stopped": SKY, "running": GREEN, "diverged": RED, "failed": ORANGE, "waiting": GREY}
+STATUS: Mapping[Status, str] = {
+    Status.COMPLETE: BLUE,
+    Status.STOPPED: SKY,
+    Status.RUNNING: GREEN,
+    Status.DIVERGED: RED,
+    Status.OUT_OF_MEMORY: PURPLE,
+    Status.FAILED: ORANGE,
+    Status.LOST: YELLOW,
+    Status.WAITING: GREY,
+}
 
 
 def figure(x: str, y: str, height: int = 420, **layout: Any) -> go.Figure:
-    """Return an empty figure with titled axes, readable on white and, after the page's recolouring, on dark."""
+    """Return an empty figure with titled axes; the page changes its colours in the dark theme."""
     axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "automargin": True, "ticks": ""}
     small = {"size": 13}
     font = {"family": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif", "size": 13}
@@ -46,16 +56,16 @@ def figure(x: str, y: str, height: int = 420, **layout: Any) -> go.Figure:
     return fig.update_layout(**layout)
 
 
-def empty(why: str) -> go.Figure:
-    """Return a figure that says why there is nothing to see; a page reads the reason from its `meta`."""
-    fig = figure("", "", height=160, meta={"missing": why})
+def empty(reason: str) -> go.Figure:
+    """Return a figure without data that states the reason, which the page reads from its `meta`."""
+    fig = figure("", "", height=160, meta={"missing": reason})
     fig.update_xaxes(visible=False)
     fig.update_yaxes(visible=False)
-    return fig.add_annotation(text=words.escaped(why), showarrow=False, font={"size": 14})
+    return fig.add_annotation(text=formatting.escape_html(reason), showarrow=False, font={"size": 14})
 
 
 def rounded(values: Iterable[float | None], digits: int = 5) -> list[float | None]:
-    """Return values short enough for a file of thousands; what is not finite becomes a gap.
+    """Return values with few digits, to keep the file small; a value that is not finite becomes a gap.
 
     >>> rounded([0.123456789, None, float("nan")])
     [0.12346, None, None]
@@ -63,41 +73,36 @@ def rounded(values: Iterable[float | None], digits: int = 5) -> list[float | Non
     return [float(f"{v:.{digits}g}") if v is not None and math.isfinite(v) else None for v in values]
 
 
-def faintness(count: int) -> float:
-    """Return the opacity of one point in a crowd of so many: thousands of them shade, and hide nothing.
+def crowd_opacity(count: int) -> float:
+    """Return the opacity of one marker among `count`: it falls with their number.
 
-    >>> faintness(10), faintness(2500)
+    >>> crowd_opacity(10), crowd_opacity(2500)
     (0.6, 0.24)
     """
     return max(0.15, min(0.6, 12 / math.sqrt(max(1, count))))
 
 
 def kind(point: ConfigSummary) -> str:
-    """Return which of `KINDS` a configuration is drawn as: a lone run beside the front is no more than that."""
+    """Return the key of `KINDS` by which a configuration is drawn."""
     if point.verdict == "single seed":
         return "one seed, on the front" if point.on_front else "one seed"
     return point.verdict
 
 
 def hover(point: ConfigSummary) -> str:
-    """Return what a pointer on a configuration shows. Names are escaped: Plotly reads a subset of HTML."""
-    config = point.config
-    seeds = f"{point.seeds} seed{'s' if point.seeds != 1 else ''}"
+    """Return the hover text of a configuration. Names are escaped, because Plotly renders a subset of HTML."""
+    config, escape = point.config, formatting.escape_html
     lines = [
-        f"<b>{words.escaped(labels.describe(config))}</b>",
-        words.escaped(words.parameters(config.get("schedule", {}))),
-        f"error {words.error(point.error_mean, point.error_sem)} % ({seeds})",
-        words.expected(point.error_expected, point.error_expected_sd),
-        f"γ_rst {words.number(config.get('gamma_rst'), 3)} · ρ {words.number(config.get('rho'), 3)}",
+        f"<b>{escape(labels.describe(config))}</b>",
+        escape(formatting.parameters(config.schedule)),
+        f"error {formatting.error(point.error_mean, point.error_sem)} % "
+        f"({point.seeds} seed{'s' if point.seeds != 1 else ''})",
+        f"γ_rst {formatting.number(config.gamma_rst, 3)} · ρ {formatting.number(config.rho, 3)}",
     ]
+    if point.error_posterior_sd is not None:
+        lines.insert(3, f"posterior {formatting.error(point.error_posterior, point.error_posterior_sd)} %")
     if point.p_nondominated is not None:
-        lines.append(f"P(non-dominated) {words.probability(point.p_nondominated)} · {point.verdict}")
+        lines.append(f"P(non-dominated) {formatting.probability(point.p_nondominated)} · {escape(point.verdict)}")
     if point.test_error_mean is not None:
-        lines.append(f"test error {words.error(point.test_error_mean, point.test_error_sem)} %")
-    return "<br>".join([line for line in lines if line] + [f"run {words.escaped(point.run_id)}"])
-
-
-def columns(points: Sequence[ConfigSummary], name: str) -> list[float | None]:
-    """Return one number a configuration, None where the record has none."""
-    values = [p.config.get(name) for p in points]
-    return rounded([float(v) if isinstance(v, int | float) else None for v in values])
+        lines.append(f"test error {formatting.error(point.test_error_mean, point.test_error_sem)} %")
+    return "<br>".join([line for line in lines if line] + [f"trial {escape(point.trial_key)}"])

@@ -68,8 +68,8 @@ def resolve_address(address: str | None) -> str | None:
     address = address or os.environ.get("RAY_ADDRESS") or None
     if address is not None and address.startswith("ray://"):
         raise InputError(
-            f"a search is driven from a machine of the cluster, but {address} is an address of Ray Client, which cannot "
-            "drive Tune: run the command on the head node with --address auto, or submit it with `ray job submit`"
+            f"a search is driven from a machine of the cluster, but {address} is an address of Ray Client, which "
+            "cannot drive Tune: run the command on the head node with --address auto, or use `ray job submit`"
         )
     return address
 

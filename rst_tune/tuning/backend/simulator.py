@@ -16,6 +16,7 @@ from rst_tune.tuning.backend.protocol import DONE, Controller, TaskKind, TestRep
 __all__ = ["InMemoryLog", "SimulatedTraining", "SimulatorBackend", "Workload"]
 
 E = TypeVar("E", bound=Event)
+Answer = TypeVar("Answer")
 
 
 class InMemoryLog:
@@ -115,7 +116,7 @@ class SimulatorBackend:
                 heapq.heappush(running, self._advance(worker))
             on_progress()
 
-    def _decide(self, name: str, work: Callable[[], object]) -> object:
+    def _decide(self, name: str, work: Callable[[], Answer]) -> Answer:
         """Let the controller decide, and let its time pass where time is taken."""
         begun = time.perf_counter() if self._timer is None else self._timer()
         answer = work()
@@ -157,7 +158,7 @@ class SimulatorBackend:
         if self._timer is not None:
             self._driver_free_at = max(self.now, self._driver_free_at) + self._report_seconds
         report = self._report(task, training, worker.epoch)
-        return bool(self._decide("on_report", lambda: controller.on_report(report)))
+        return self._decide("on_report", lambda: controller.on_report(report))
 
     def _report(self, task: TrialTask, training: SimulatedTraining, epoch: int) -> TrialReport:
         ended = epoch == len(training.errors)

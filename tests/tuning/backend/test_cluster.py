@@ -10,7 +10,7 @@ import pytest
 SEEN = """
 import json, os, sys
 from pathlib import Path
-from rst_tune.tuning.cluster import connected
+from rst_tune.tuning.backend.cluster import connected
 with connected(None, log=Path(sys.argv[1])):
     import psutil, ray
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]

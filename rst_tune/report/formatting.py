@@ -1,28 +1,33 @@
-"""How numbers and configurations are written, the same in the page, the figures and the terminal."""
+"""How values are written: the same in the page, the figures and the terminal."""
 
 import html
-import json
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 __all__ = [
+    "MISSING",
     "cost",
+    "difference",
     "duration",
     "error",
-    "escaped",
-    "expected",
-    "method_yaml",
-    "moment",
+    "escape_html",
+    "format_value",
+    "interval",
+    "json_safe",
     "number",
+    "one_line",
     "parameters",
-    "plain",
     "probability",
     "sentence",
+    "timestamp",
+    "unbroken",
 ]
 
 MISSING = "–"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -39,7 +44,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def error(mean: float | None, sem: float | None = None) -> str:
-    """Return an error in percent with its standard error, when there is one.
+    """Return an error in percent, with its standard error if there is one.
 
     >>> error(3.6512, 0.104), error(4.0, None), error(None)
     ('3.65 ± 0.10', '4.00', '–')
@@ -51,21 +56,14 @@ def error(mean: float | None, sem: float | None = None) -> str:
     return f"{mean:.2f} ± {sem:.2f}"
 
 
-def expected(mean: float, sd: float | None) -> str:
-    """Return what is expected of a configuration by all trials together; nothing where there are too few.
-
-    >>> expected(4.0, 0.2), expected(4.0, None)
-    ('expected 4.00 ± 0.20 %', '')
-    """
-    return "" if sd is None else f"expected {error(mean, sd)} %"
-
-
-def cost(extra_propagation: float) -> str:
+def cost(extra_propagation: float | None) -> str:
     """Return extra propagation as a share of the base optimizer's compute.
 
-    >>> cost(0.5), cost(0.125)
-    ('50 %', '12.5 %')
+    >>> cost(0.5), cost(0.125), cost(None)
+    ('50 %', '12.5 %', '–')
     """
+    if extra_propagation is None or not math.isfinite(extra_propagation):
+        return MISSING
     return f"{number(100 * extra_propagation, 3)} %"
 
 
@@ -97,7 +95,7 @@ def probability(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a length of time in the unit a person would use.
+    """Return a length of time in seconds, minutes, hours or days.
 
     >>> duration(42), duration(600), duration(9000), duration(400000)
     ('42 s', '10 min', '2.5 h', '4.6 days')
@@ -110,30 +108,31 @@ def duration(seconds: float | None) -> str:
     return f"{number(seconds / 86400, 2)} days"
 
 
-def moment(time: float | None) -> str:
-    """Return a time stamp as a date, in UTC so that every reader sees the same.
+def timestamp(time: float | None) -> str:
+    """Return a Unix time as a date, in UTC so that it does not depend on the reader's time zone.
 
-    >>> moment(0)
-    '1970-01-01 00:00 UTC'
+    >>> timestamp(0), timestamp(float("inf"))
+    ('1970-01-01 00:00 UTC', '–')
     """
-    if time is None:
+    try:
+        return datetime.fromtimestamp(time, tz=UTC).strftime("%Y-%m-%d %H:%M UTC") if time is not None else MISSING
+    except (OverflowError, ValueError, OSError):  # not finite, or no date
         return MISSING
-    return datetime.fromtimestamp(time, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def parameters(schedule: Mapping[str, Any]) -> str:
-    """Return a schedule's parameters, the family left out.
+    """Return the parameters of a schedule without its family.
 
     >>> parameters({"family": "piecewise", "a": 0.0, "b": 0.5})
     'a=0, b=0.5'
     """
-    return ", ".join(f"{name}={plain(value)}" for name, value in schedule.items() if name != "family")
+    return ", ".join(f"{name}={format_value(value)}" for name, value in schedule.items() if name != "family")
 
 
-def plain(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return any value of a record in one line.
 
-    >>> plain(0.123456), plain(True), plain([1, 2.0]), plain({"a": None})
+    >>> format_value(0.123456), format_value(True), format_value([1, 2.0]), format_value({"a": None})
     ('0.1235', 'yes', '1, 2', 'a=–')
     """
     if isinstance(value, bool):
@@ -141,41 +140,59 @@ def plain(value: Any) -> str:
     if isinstance(value, int | float):
         return number(float(value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={plain(item)}" for name, item in value.items())
+        return ", ".join(f"{name}={format_value(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(plain(item) for item in value)
+        return ", ".join(format_value(item) for item in value)
     return MISSING if value is None else str(value)
 
 
-def method_yaml(config: Mapping[str, Any], comment: str = "") -> str:
-    """Return the method of a configuration as YAML: every value is JSON, which YAML contains.
+def escape_html(text: object) -> str:
+    """Return text for HTML and for Plotly, which renders a subset of HTML in every name.
 
-    >>> config = {"schedule": {"family": "constant", "p": 0.5}, "gamma_gnr": 2.0, "rule": "sam"}
-    >>> print(method_yaml(config), end="")
-    schedule: {"family": "constant", "p": 0.5}
-    gamma_gnr: 2.0
-    rule: "sam"
-    """
-    names = ("schedule", "gamma_gnr", "rule", "rule_options", "rho")
-    lines = [f"# {' '.join(comment.split())}"] if comment else []
-    lines += [f"{name}: {json.dumps(config[name])}" for name in names if config.get(name) is not None]
-    return "\n".join(lines) + "\n"
-
-
-def escaped(text: object) -> str:
-    """Return text for HTML and for Plotly, which reads a subset of HTML in every name it draws.
-
-    >>> escaped("<script>")
+    >>> escape_html("<script>")
     '&lt;script&gt;'
     """
     return html.escape(str(text))
 
 
-def sentence(text: str) -> str:
-    """Return a clause as a sentence, in which no line break parts a number from its sign.
+def one_line(text: object) -> str:
+    r"""Return text that a terminal can print: without control characters and lone surrogates.
 
-    >>> sentence("error 3.7 ± 0.1 %") == "Error 3.7\\u00a0±\\u00a00.1\\u00a0%."
+    >>> one_line("a\nb\x1b[31m")
+    'a b [31m'
+    """
+    return _CONTROL.sub(" ", str(text).encode("utf-8", "replace").decode())
+
+
+def json_safe(value: Any) -> Any:
+    """Return plain data without NaN and infinity, which JSON does not have: they become null.
+
+    >>> json_safe({"a": (1, float("inf")), "b": float("nan")})
+    {'a': [1, None], 'b': None}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): json_safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_safe(item) for item in value]
+    return value
+
+
+def unbroken(text: str) -> str:
+    """Return text with non-breaking spaces around ± and =, and before %.
+
+    >>> unbroken("c = 0.5, error 3.7 ± 0.1 %") == "c\\u00a0=\\u00a00.5, error 3.7\\u00a0±\\u00a00.1\\u00a0%"
     True
     """
-    text = text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")
+    return re.sub(r" ([±=]) ", "\u00a0\\1\u00a0", text).replace(" %", "\u00a0%")
+
+
+def sentence(text: str) -> str:
+    """Return a clause as a sentence.
+
+    >>> sentence("no trial ended")
+    'No trial ended.'
+    """
+    text = unbroken(text)
     return text[:1].upper() + text[1:].rstrip(".") + "."

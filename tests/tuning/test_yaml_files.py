@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from rst_tune.errors import InputError
-from rst_tune.tuning import files
+from rst_tune.tuning import yaml_files
 from rst_tune.tuning.experiment import load_experiment
 
 
@@ -17,7 +17,7 @@ def written(folder: Path, text: str, name: str = "mine.yaml") -> Path:
     ("text", "says"),
     [
         ("a: [1, 2", "not valid YAML: line 1"),
-        ("a: 1\na: 2", "line 2: the key 'a' stands twice"),
+        ("a: 1\na: 2", "line 2: the key 'a' is given twice"),
         ("- 1\n- 2", "`key: value` lines, but it holds list"),
         ("", "`key: value` lines"),
         ("a: !!python/object/apply:os.system [echo]", "not valid YAML"),
@@ -27,13 +27,13 @@ def written(folder: Path, text: str, name: str = "mine.yaml") -> Path:
 def test_a_file_that_is_not_a_mapping_is_named_with_its_line(tmp_path: Path, text: str, says: str):
     path = written(tmp_path, text)
     with pytest.raises(InputError) as caught:
-        files.read_yaml(path)
+        yaml_files.read_yaml(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert says in str(caught.value)
 
 
 def test_numbers_are_read_as_people_write_them(tmp_path: Path):
-    assert files.read_yaml(written(tmp_path, "a: 1e-3\nb: 5e6\nc: 2.0e+4")) == {"a": 0.001, "b": 5e6, "c": 2e4}
+    assert yaml_files.read_yaml(written(tmp_path, "a: 1e-3\nb: 5e6\nc: 2.0e+4")) == {"a": 0.001, "b": 5e6, "c": 2e4}
 
 
 @pytest.mark.parametrize(
@@ -42,25 +42,27 @@ def test_numbers_are_read_as_people_write_them(tmp_path: Path):
 )
 def test_a_wrong_setting_is_quoted(setting: str, says: str):
     with pytest.raises(InputError, match="--set") as caught:
-        files.override({"seed": 1}, [setting])
+        yaml_files.override({"seed": 1}, [setting])
     assert says in str(caught.value)
     assert setting in str(caught.value)
 
 
 def test_settings_reach_into_names_and_read_yaml():
-    content = files.override(
-        {"task": {"recipe": "digits"}}, ["task.recipe.epochs=3", "resources.gpu=0.5", "space.rules=[sam]"]
+    content = yaml_files.override(
+        {"task": {"recipe": "digits"}}, ["task.recipe.epochs=3", "resources.gpus_per_worker=0.5", "space.rules=[sam]"]
     )
     assert content["task"]["recipe"] == {"base": "digits", "epochs": 3}
-    assert (content["resources"], content["space"]) == ({"gpu": 0.5}, {"rules": ["sam"]})
+    assert (content["resources"], content["space"]) == ({"gpus_per_worker": 0.5}, {"rules": ["sam"]})
 
 
 def test_an_unknown_name_or_path_hints_at_what_is_shipped():
     with pytest.raises(InputError, match="did you mean 'digits'"):
-        files.find("experiments", "digitz")
+        yaml_files.find("experiments", "digitz")
     with pytest.raises(InputError, match=r"no file nowhere/digit\.yaml"):
-        files.find("experiments", "nowhere/digit.yaml")
-    assert files.find("experiments", "paper/constant") == files.find("experiments", "experiments/paper/constant.yaml")
+        yaml_files.find("experiments", "nowhere/digit.yaml")
+    assert yaml_files.find("experiments", "paper/constant") == yaml_files.find(
+        "experiments", "experiments/paper/constant.yaml"
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,12 +79,14 @@ def test_an_unknown_name_or_path_hints_at_what_is_shipped():
         (["task.recipe.epochs=abc"], "task.recipe.epochs: .*integer.*'abc'"),
         (["seed=-1"], "seed: .*greater.*-1"),
         (["budget.trials=3"], r"budget: .*exactly one.*\['pairs', 'trials'\]"),
-        (["resources.gpu=1.5"], "resources.gpu: .*fraction of one GPU.*1.5"),
-        (["fidelity.kind=rescaled", "seeds=2"], "seeds: .*2"),
+        (["resources.gpus_per_worker=1.5"], "resources: gpus_per_worker: .*fraction of one.*1.5.*workers"),
         (["task.recipe.epochs=1"], "task.recipe.epochs: 1 .*fidelity.kind: full"),
-        (["confirm.first=11"], "confirm.first: 11 .*confirm.seeds: 10"),
+        (["confirm.min_seeds=11"], "confirm.min_seeds: 11 .*confirm.max_seeds: 10"),
         (["sampler.name=grid"], "sampler.name: .*extra_propagation is the range"),
-        (["space={coordinates: native, families: {}, points: [{schedule: {family: cos1}}]}"], "sampler.name: .*grid"),
+        (
+            ["space={parametrization: native, families: {}, points_to_evaluate: [{schedule: {family: cos1}}]}"],
+            "sampler.name: .*grid",
+        ),
         (["task=3"], "task: .*needed"),
         (["name=a b"], "name: .*'a b'"),
     ],

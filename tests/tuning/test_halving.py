@@ -1,22 +1,34 @@
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import World, experiment, misleading, pairs_of, simulate, telling, true_hypervolume
 
-from rst_tune.analysis.relation import Relation, Staircase
+from rst_tune.analysis.pareto import IncrementalFront
+from rst_tune.analysis.rungs import RungRegression
 from rst_tune.errors import InputError
-from rst_tune.tuning.rungs import STOPPERS, Rungs, pareto_order, pareto_place
+from rst_tune.tuning import halving
+from rst_tune.tuning.experiment import Stopping, load_experiment
+from rst_tune.tuning.halving import Decision, RungTable, make_stopper, pareto_order, pareto_place
+from tests.tuning.simulated import World, experiment, misleading, pairs_of, simulate, telling, true_hypervolume
+
+STOPPERS = get_args(Stopping.model_fields["name"].annotation)
 
 points_of = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30)
 
 
+def decide(stopper: str, table: RungTable, key: str) -> Decision:
+    """Return what a stopper as an experiment names it decides at epoch 3."""
+    return make_stopper(Stopping(name=stopper), 3).decide(table, key, 3)
+
+
 def goes_on(stopper: str, rung: np.ndarray, newcomer: tuple[float, float]) -> bool:
-    rungs = Rungs(stopper)
+    table = RungTable()
     for i, (error, cost) in enumerate(rung):
-        rungs.reached(f"old{i}", 3, error, cost)
-    rungs.reached("new", 3, *newcomer)
-    return not rungs.decide("new", 3).stop
+        table.add(f"old{i}", 3, error, cost)
+    table.add("new", 3, *newcomer)
+    return not decide(stopper, table, "new").stop
 
 
 def random_rung(rng: np.random.Generator) -> np.ndarray:
@@ -63,44 +75,44 @@ def test_the_place_of_a_point_is_its_place_in_the_order(points):
 
 @given(points_of)
 @settings(max_examples=60, deadline=None)
-def test_the_staircase_knows_the_lowest_error_of_what_costs_no_more(points):
-    front = Staircase()
+def test_the_incremental_front_has_the_lowest_error_at_no_more_than_a_cost(points):
+    front = IncrementalFront()
     for cost, error in points:
-        front.add(cost, error)
+        front.add(error=error, cost=cost)
     for cost in range(10):
         cheaper = [e for c, e in points if c <= cost]
-        assert front.lowest(cost) == (min(cheaper) if cheaper else None)
+        assert front.lowest_error(cost) == (min(cheaper) if cheaper else None)
 
 
-def test_the_relation_is_least_squares_with_its_predictive_scale():
+def test_the_regression_is_least_squares_with_its_predictive_scale():
     rng = np.random.default_rng(1)
-    relation, rows = Relation(), []
+    regression, rows = RungRegression(), []
     for _ in range(40):
         rung, cost = float(rng.uniform(5, 50)), float(rng.uniform(0, 1))
         log_final = 0.9 * np.log(rung) - 0.5 * cost + 0.1 * float(rng.normal())
-        relation.add(rung, cost, float(np.exp(log_final)))
+        regression.add(rung, cost, float(np.exp(log_final)))
         rows.append((1.0, np.log(rung), cost, log_final))
     table = np.array(rows)
     design, target = table[:, :3], table[:, 3]
     weights, residual, *_ = np.linalg.lstsq(design, target, rcond=None)
     x = np.array([1.0, np.log(20.0), 0.5])
     scale = np.sqrt(residual[0] / 37 * (1 + x @ np.linalg.inv(design.T @ design) @ x))
-    assert relation.predict(20.0, 0.5) == pytest.approx((float(x @ weights), float(scale), 37))
-    assert relation.correlation() == pytest.approx(1.0, abs=0.2)
+    assert regression.predict(20.0, 0.5) == pytest.approx((float(x @ weights), float(scale), 37))
+    assert regression.correlation() == pytest.approx(1.0, abs=0.2)
 
 
-def fed(stopper: str, finals: list[tuple[float, float, float]]) -> Rungs:
-    rungs = Rungs(stopper)
+def fed(finals: list[tuple[float, float, float]]) -> RungTable:
+    table = RungTable()
     for i, (rung, final, cost) in enumerate(finals):
-        rungs.reached(f"done{i}", 3, rung, cost)
-        rungs.finished(f"done{i}", final, cost)
-    return rungs
+        table.add(f"done{i}", 3, rung, cost)
+        table.finish(f"done{i}", final, cost)
+    return table
 
 
 def test_guarded_stops_nothing_before_it_has_learnt_and_says_so():
-    rungs = fed("guarded", [(10.0 + i, 5.0, 0.5) for i in range(7)])
-    rungs.reached("new", 3, 90.0, 0.9)
-    decision = rungs.decide("new", 3)
+    table = fed([(10.0 + i, 5.0, 0.5) for i in range(7)])
+    table.add("new", 3, 90.0, 0.9)
+    decision = decide("guarded", table, "new")
     assert not decision.stop
     assert "7 finished trials" in decision.reason
 
@@ -111,30 +123,30 @@ def test_a_rung_that_predicts_nothing_stops_only_the_hopeless(error, stops, seen
     """Of 300 the chance of any further one to be the best is small by itself: that is no reason to stop it."""
     rng = np.random.default_rng(2)
     finals = [(float(10 + rng.normal()), float(5 + rng.normal()), float(rng.uniform(0.1, 0.8))) for _ in range(seen)]
-    rungs = fed("guarded", finals)
-    rungs.reached("new", 3, error, 0.7)
-    decision = rungs.decide("new", 3)
+    table = fed(finals)
+    table.add("new", 3, error, 0.7)
+    decision = decide("guarded", table, "new")
     assert decision.stop == stops, decision
 
 
 def test_a_rung_that_predicts_well_stops_what_will_be_dominated_and_keeps_the_cheapest():
     finals = [(10.0 + i, 5.0 + 0.5 * i + 0.01 * (i % 3), 0.3 + 0.02 * i) for i in range(20)]
-    rungs = fed("guarded", finals)
-    rungs.reached("bad", 3, 28.0, 0.9)
-    rungs.reached("cheap", 3, 28.0, 0.05)
-    assert rungs.decide("bad", 3).stop
-    assert not rungs.decide("cheap", 3).stop
+    table = fed(finals)
+    table.add("bad", 3, 28.0, 0.9)
+    table.add("cheap", 3, 28.0, 0.05)
+    assert decide("guarded", table, "bad").stop
+    assert not decide("guarded", table, "cheap").stop
 
 
 def test_the_correlation_of_each_rung_is_known_once_it_can_be():
-    rungs = fed("none", [(10.0 - i, 5.0 + i, 0.5) for i in range(5)])
-    rungs.reached("new", 6, 3.0, 0.5)
-    assert rungs.correlations() == {3: pytest.approx(-1.0), 6: None}
+    table = fed([(10.0 - i, 5.0 + i, 0.5) for i in range(8)])
+    table.add("new", 6, 3.0, 0.5)
+    assert table.correlations() == {3: pytest.approx(-1.0), 6: None}
 
 
 def test_an_unknown_stopper_names_the_nearest():
     with pytest.raises(InputError, match="did you mean 'guarded'"):
-        Rungs("gaurded")
+        load_experiment("digits", ["stopping.name=gaurded"])
 
 
 def outcome(stopper: str, world: World, seed: int) -> tuple[float, float]:
@@ -160,6 +172,14 @@ def test_guarded_saves_half_of_the_pairs_where_rungs_tell(seed):
 
 
 def test_every_stopper_is_documented():
-    import rst_tune.tuning.rungs as module
+    assert set(STOPPERS) == {"guarded", "pareto-asha", "asha", "none"}
+    assert all(f"`{name}`" in (halving.__doc__ or "") for name in STOPPERS)
 
-    assert all(name == "none" or f"`{name}`" in (module.__doc__ or "") for name in STOPPERS)
+
+@pytest.mark.parametrize("name", STOPPERS)
+def test_every_stopper_is_a_class_of_its_own_with_the_settings_of_the_experiment(name: str):
+    stopper = make_stopper(Stopping(name=name, probability=0.2), 4)
+    kinds = {"guarded": halving.Guarded, "pareto-asha": halving.ParetoAsha, "asha": halving.Asha}
+    assert type(stopper) is kinds.get(name, halving.NoStopping)
+    assert getattr(stopper, "reduction_factor", 4) == 4
+    assert getattr(stopper, "probability", 0.2) == 0.2

@@ -1,14 +1,16 @@
-"""The page in a real Chromium: it draws, asks nobody for anything, and does what its controls say."""
+"""The page in a real Chromium: figures, controls, no network requests."""
 
 import re
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import pytest
 import yaml
 
-from rst_tune.analysis.fronts import delivered
-from rst_tune.report import comparison_page, figures, notebook, page
+from rst_tune.analysis.analysis import analyze
+from rst_tune.analysis.compare import compare
+from rst_tune.report import comparison_page, figures, page
 from rst_tune.training.task import Method
 
 READY = "document.documentElement.dataset.ready"
@@ -69,16 +71,16 @@ def point_of(browser, trace: str) -> list[float]:
     return browser.run(script, trace)
 
 
-def test_hover_shows_the_configuration(opened, search):
-    first = next(p for p in delivered(search).summaries if p.verdict == "confirmed")
+def test_hover_shows_the_configuration(opened, analysis):
+    first = next(p for p in analysis.summaries if p.verdict == "confirmed")
     opened.move_to(*point_of(opened, "confirmed"))
     text = opened.wait("[...document.querySelectorAll('.hoverlayer .hovertext text')].map(t => t.textContent).join()")
-    assert first.run_id in text
+    assert first.trial_key in text
     assert f"{first.error_mean:.2f}" in text
 
 
-def test_a_click_on_a_point_shows_its_trials(opened, search):
-    first = next(p for p in delivered(search).summaries if p.verdict == "confirmed")
+def test_a_click_on_a_point_shows_its_trials(opened, analysis):
+    first = next(p for p in analysis.summaries if p.verdict == "confirmed")
     x, y = point_of(opened, "confirmed")
     opened.click_at(x, y)
     assert opened.wait("document.getElementById('filter').value") == first.config_id
@@ -89,22 +91,22 @@ def test_a_click_on_a_point_shows_its_trials(opened, search):
     ("text", "wanted"),
     [
         ("diverged", lambda t: t.status == "diverged"),
-        ("ramp-up asam", lambda t: t.config["family"] == "ramp-up" and t.config["rule"] == "asam"),
+        ("ramp-up asam", lambda t: t.config.family == "ramp-up" and t.config.rule == "asam"),
         ("error<3.9 extra<=0.6", lambda t: t.error is not None and t.error < 3.9 and t.extra_propagation <= 0.6),
         ("no such word", lambda t: False),
     ],
 )
-def test_the_filter_filters(opened, search, text, wanted):
+def test_the_filter_filters(opened, analysis, text, wanted):
     opened.type("#filter", text)
-    expected = sum(wanted(t) for t in search.trials)
+    expected = sum(wanted(t) for t in analysis.search.trials)
     assert opened.run("return document.getElementById('count').textContent").startswith(f"{expected} of ")
     assert len(opened.run(ROWS)) == min(expected, 50)
 
 
-def test_only_the_front(opened, search):
+def test_only_the_front(opened, analysis):
     opened.click("#front-only")
-    members = {p.config_id for p in delivered(search).points}
-    assert len(opened.run(ROWS)) == sum(t.config_id in members for t in search.trials)
+    members = {p.config_id for p in analysis.points}
+    assert len(opened.run(ROWS)) == sum(t.config_id in members for t in analysis.search.trials)
 
 
 def test_sorting_sorts_by_mouse_and_by_key(opened):
@@ -130,14 +132,16 @@ def test_missing_values_sort_last_both_ways(opened):
 
 
 @pytest.mark.parametrize("table", ["#front-table", "#table"])
-def test_the_copied_yaml_is_a_method(opened, search, table):
+def test_the_copied_yaml_is_a_method(opened, analysis, table):
     opened.devtools("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
     key = opened.run(f"return document.querySelector('{table} tbody tr:nth-child(2) button.copy').dataset.key")
     opened.click(f"{table} tbody tr:nth-child(2) button.copy")
     opened.wait(f"document.querySelector('{table} tbody tr:nth-child(2) button.copy').textContent === 'Copied'")
     copied = yaml.safe_load(opened.run("return navigator.clipboard.readText()"))
-    config = next(t.config for t in search.trials if t.key == key)
-    assert Method.model_validate(copied) == Method.from_config(dict(config))
+    config = next(t.config for t in analysis.search.trials if t.key == key)
+    names = ("schedule", "gamma_gnr", "rule", "rule_options", "rho")
+    assert copied == {name: getattr(config, name) for name in names}
+    assert Method.model_validate(copied).gamma_gnr == config.gamma_gnr
 
 
 def test_dark_follows_the_system_and_the_button(fresh):
@@ -168,14 +172,15 @@ def test_it_prints_and_comes_back(fresh):
     assert fresh.run("return document.documentElement.dataset.theme") == "dark"
 
 
-def test_names_of_a_record_are_never_code(chromium, search, tmp_path):
+def test_names_of_a_record_are_never_code(chromium, analysis, tmp_path):
     hostile = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
+    search = analysis.search
     trials = [
-        replace(t, config={**t.config, "family": hostile, "rule": hostile}, node=hostile, key=f"{hostile}{t.number}")
+        replace(t, config=replace(t.config, family=hostile, rule=hostile), node=hostile, key=f"{hostile}{t.number}")
         for t in search.trials
     ]
-    bad = replace(search, trials=tuple(trials), header={**search.header, "name": hostile})
-    chromium.open(page.write(bad, tmp_path / "hostile.html"))
+    bad = replace(search, trials=tuple(trials), header=replace(search.header, name=hostile))
+    chromium.open(page.write(analyze(bad), tmp_path / "hostile.html"))
     assert chromium.wait(READY) == "yes"
     chromium.move_to(*point_of(chromium, "confirmed"))
     chromium.wait("document.querySelector('.hoverlayer .hovertext')")
@@ -187,7 +192,7 @@ def test_names_of_a_record_are_never_code(chromium, search, tmp_path):
 def test_it_works_in_a_sandboxed_frame(chromium, page_file, tmp_path):
     """A notebook and MLflow show a page in such a frame: no storage, no origin."""
     outer = tmp_path / "outer.html"
-    outer.write_text(notebook.Shown(page_file.read_text())._repr_html_())
+    outer.write_text(f'<iframe sandbox="allow-scripts" srcdoc="{escape(page_file.read_text())}"></iframe>')
     chromium.open(outer)
     chromium.post("/frame", id=0)
     assert chromium.wait(READY) == "yes"
@@ -196,24 +201,24 @@ def test_it_works_in_a_sandboxed_frame(chromium, page_file, tmp_path):
     assert chromium.console() == []
 
 
-def test_the_comparison_is_drawn(chromium, search, other, tmp_path):
-    chromium.open(comparison_page.write({"first": search, "second": other}, tmp_path / "compare.html"))
+def test_the_comparison_is_drawn(chromium, analysis, other, tmp_path):
+    compared = compare([analysis, other], ["first", "second"])
+    chromium.open(comparison_page.write(compared, tmp_path / "compare.html"))
     assert chromium.wait(READY) == "yes"
     assert chromium.run("return document.querySelectorAll('.plot.drawn').length") == 2
     assert chromium.console() == []
 
 
-def test_a_figure_becomes_a_picture(chromium, search, tmp_path):
-    front = delivered(search)
-    path = figures.write_png(figures.front(front.summaries), tmp_path / "front.png", width=600, scale=2)
+def test_a_figure_becomes_a_picture(chromium, analysis, tmp_path):
+    path = figures.write_png(figures.front(analysis.summaries), tmp_path / "front.png", width=600, scale=2)
     head = path.read_bytes()[:24]
     assert head.startswith(b"\x89PNG")
     assert (int.from_bytes(head[16:20]), int.from_bytes(head[20:24])) == (1200, 1040)
 
 
-def test_the_figure_alone_needs_no_network(chromium, search, tmp_path):
+def test_the_figure_alone_needs_no_network(chromium, analysis, tmp_path):
     path = Path(tmp_path / "figure.html")
-    path.write_text(figures.to_html(figures.parallel(delivered(search).summaries)))
+    path.write_text(figures.to_html(figures.parallel(analysis.summaries)))
     before = len(chromium.outside())
     chromium.open(path)
     chromium.wait("document.querySelector('svg.main-svg')")

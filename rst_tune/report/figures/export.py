@@ -1,4 +1,4 @@
-"""A figure as a file: HTML that needs no network, or a PNG for a paper, drawn by an installed Chromium."""
+"""A figure as a file: HTML that needs no network, or a PNG that an installed Chromium renders."""
 
 import os
 import shutil
@@ -22,45 +22,47 @@ BARE = {"displayModeBar": False}
 
 
 def to_html(figure: go.Figure, *, width: int | None = None) -> str:
-    """Return a figure as one HTML page with Plotly inside, so that it can be seen offline."""
+    """Return a figure as one HTML page that contains Plotly and works offline."""
     size = {} if width is None else {"default_width": f"{width}px"}
     html: str = figure.to_html(include_plotlyjs=True, full_html=True, config=BARE, **size)
-    # A browser's own margin would shift the picture.
+    # The default margin of a browser would shift the image.
     return html.replace("<head>", "<head><style>body{margin:0;background:#fff}</style>", 1)
 
 
 def write_png(figure: go.Figure | str, path: Path | str, *, width: int = 900, height: int = 0, scale: int = 2) -> Path:
-    """Write a figure, or any HTML, as a PNG of `scale` times its size and return where it is.
+    """Write a figure, or any HTML, as a PNG of `scale` times its size and return its path.
 
-    The height is the figure's own unless it is given.
+    The default height is the figure's own.
     """
     path = Path(path).resolve()
     html = figure if isinstance(figure, str) else to_html(figure, width=width)
-    tall = height or (500 if isinstance(figure, str) else int(figure.layout.height or 500))
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        source = Path(place) / "figure.html"
+    height = height or (500 if isinstance(figure, str) else int(figure.layout.height or 500))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        source = Path(folder) / "figure.html"
         source.write_text(html, encoding="utf-8")
-        size = [f"--window-size={width},{tall}", f"--force-device-scale-factor={scale}"]
-        _run([_browser(), *FLAGS, *size, f"--user-data-dir={place}/profile", f"--screenshot={path}", source.as_uri()])
+        size = [f"--window-size={width},{height}", f"--force-device-scale-factor={scale}"]
+        _run([_browser(), *FLAGS, *size, f"--user-data-dir={folder}/profile", f"--screenshot={path}", source.as_uri()])
     if not path.exists():
-        raise InputError(f"the browser wrote no picture to {path}: check that its directory can be written")
+        raise InputError(f"the browser wrote no image to {path}: check that its directory exists and is writable")
     return path
 
 
 def _browser() -> str:
     found = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if found is None:
-        raise InputError("a PNG is drawn by Chromium, but none is installed: apt-get install chromium, or use the HTML")
+        raise InputError("a PNG needs Chromium, but none is installed: apt-get install chromium, or use the HTML")
     return found
 
 
 def _run(command: list[str]) -> None:
-    """Run a browser and end it with all its children."""
+    """Run a browser, and end its whole process group after 60 s."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
     try:
         process.wait(timeout=60)
     except subprocess.TimeoutExpired as slow:
-        raise InputError("the browser did not draw the figure within 60 s: try again on a quieter machine") from slow
+        raise InputError(
+            "the browser must render a figure within 60 s, but did not: try again with less load on the machine"
+        ) from slow
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

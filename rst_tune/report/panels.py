@@ -1,0 +1,161 @@
+"""The sections of the page between the answer and the table of trials: figures with their notes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from rst_tune.analysis import labels
+from rst_tune.analysis.analysis import Analysis
+from rst_tune.analysis.replicates import ConfigSummary
+from rst_tune.analysis.surrogate import Surrogate
+from rst_tune.records import TrialConfig
+from rst_tune.report import figures, formatting
+from rst_tune.report.figures.front import visible_range
+from rst_tune.report.figures.space import MAX_COINS, MAX_LINES, Predict
+
+__all__ = ["FRONT_NOTE", "Panel", "baselines", "figure_panel", "panels"]
+
+MAX_SCHEDULES = 12
+FRONT_NOTE = (
+    "Left is cheaper, down is better. Markers are measured means, bars are one standard error over seeds. The line "
+    "joins the front at the posterior means of the surrogate, which is fitted to all trials and corrects for lucky "
+    "seeds."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One section: title, note, and figures by caption or texts by heading; `missing` says why there are none."""
+
+    name: str
+    title: str
+    note: str = ""
+    plots: Mapping[str, go.Figure] | None = None
+    texts: Sequence[tuple[str, str]] = ()
+    missing: str = ""
+
+
+def figure_panel(name: str, title: str, note: str, figure: go.Figure) -> Panel:
+    """Return a section of one figure, or of the reason why the figure is empty."""
+    missing = (figure.layout.meta or {}).get("missing", "")
+    if missing:
+        return Panel(name=name, title=title, missing=missing)
+    return Panel(name=name, title=title, note=note, plots={"": figure})
+
+
+def panels(analysis: Analysis) -> list[Panel]:
+    """Return the sections in the order of the page."""
+    return [
+        _front(analysis),
+        _growth(analysis),
+        _schedules(analysis.points),
+        _map(analysis),
+        _importance(analysis),
+        _questions(analysis),
+        _coordinates(analysis.summaries),
+        _timeline(analysis),
+        _rungs(analysis),
+    ]
+
+
+def baselines(analysis: Analysis) -> dict[str, ConfigSummary]:
+    """Return the base optimizer and SAM by name, if they were trained."""
+    found = {"base optimizer": analysis.base, "SAM": analysis.sam}
+    return {name: point for name, point in found.items() if point is not None}
+
+
+def _front(analysis: Analysis) -> Panel:
+    points, note = analysis.summaries, FRONT_NOTE
+    span = visible_range(points)
+    above = sum(p.error_mean > span[1] for p in points) if span else 0
+    if above:
+        note += f" Outside the figure, until a double click: {above:,} with a higher error."
+    return figure_panel("front", "The front", note, figures.front(points, analysis.recommended, baselines(analysis)))
+
+
+def _growth(analysis: Analysis) -> Panel:
+    note = (
+        "The area between the front and the reference point, over the compute spent, by the present posterior means "
+        "of the configurations. Where the curve is flat, the search found nothing better."
+    )
+    return figure_panel("growth", "Growth of the front", note, figures.hypervolume(analysis.hypervolume_history))
+
+
+def _schedules(front: Sequence[ConfigSummary]) -> Panel:
+    title = "The schedules of the front"
+    drawn = [p for p in front if p.preview.curve][:MAX_SCHEDULES]
+    if not drawn:
+        reason = "the record has no preview of these schedules" if front else "there is no front yet"
+        return Panel(name="schedules", title=title, missing=f"No schedule to draw: {reason}.")
+    note = (
+        "p(t), the probability of a sharpness-aware step. The marks below it are the sharpness-aware steps of one "
+        f"training (of at most {MAX_COINS} evenly spaced steps)."
+    )
+    if len(front) > len(drawn):
+        note += f" {len(drawn)} of the {len(front)} configurations of the front."
+    plots = {
+        f"{labels.describe(p.config)}\n{formatting.error(p.error_mean, p.error_sem)} %": figures.schedule(p)
+        for p in drawn
+    }
+    return Panel(name="schedules", title=title, note=note, plots=plots)
+
+
+def _map(analysis: Analysis) -> Panel:
+    note, predict = "One marker per configuration; diamonds are on the front. Darker is better.", None
+    pick, surrogate = analysis.recommended, analysis.surrogate
+    if surrogate is not None and pick is not None and pick.config.family in surrogate.families:
+        predict = _prediction(surrogate, pick.config)
+        note += (
+            f" The shade is the posterior mean of the surrogate for {pick.config.family} schedules "
+            f"with the rule {surrogate.rule}."
+        )
+    return figure_panel("map", "Error over cost and γ", note, figures.landscape(analysis.summaries, predict))
+
+
+def _prediction(surrogate: Surrogate, config: TrialConfig) -> Predict:
+    """Return the posterior mean as a function of cost and gamma_rst, for the family of `config`."""
+    config = replace(config, rule=surrogate.rule, params={})
+
+    def predict(costs: NDArray[np.float64], gammas: NDArray[np.float64]) -> NDArray[np.float64]:
+        places = zip(costs.tolist(), gammas.tolist(), strict=True)
+        return surrogate.errors([replace(config, extra_propagation=c, gamma_rst=g) for c, g in places])
+
+    return predict
+
+
+def _importance(analysis: Analysis) -> Panel:
+    title, result = "Parameter importance", analysis.importance
+    caveats = " ".join(formatting.sentence(caveat) for caveat in result.caveats)
+    if not result.values:
+        return Panel(name="importance", title=title, missing=caveats)
+    finished = len(analysis.search.finished())
+    note = f"Functional ANOVA over {result.trials:,} of {finished:,} finished trials. {caveats}"
+    return figure_panel("importance", title, note, figures.importances(result.values))
+
+
+def _questions(analysis: Analysis) -> Panel:
+    texts = [(answer.question, answer.text) for answer in analysis.questions]
+    return Panel(name="questions", title="The questions of the paper, answered by this search", texts=texts)
+
+
+def _coordinates(points: Sequence[ConfigSummary]) -> Panel:
+    note = "One line per configuration, over all parameters that differ between configurations."
+    if len(points) > MAX_LINES:
+        note += f" Of {len(points):,} configurations, the front and {MAX_LINES} others are drawn, evenly by rank."
+    return figure_panel("coordinates", "Parallel coordinates", note, figures.parallel(points))
+
+
+def _timeline(analysis: Analysis) -> Panel:
+    note = "One row per worker, one bar per trial. In a gap the worker was idle."
+    figure = figures.timeline(analysis.search.trials, analysis.search.updated_at)
+    return figure_panel("timeline", "Timeline of the workers", note, figure)
+
+
+def _rungs(analysis: Analysis) -> Panel:
+    note = "A rung that ranks configurations as the full training does has points that rise from left to right."
+    known = "; ".join(map(str, analysis.rung_correlations))
+    note += f" Rank correlation with the final error: {known}." if known else ""
+    return figure_panel("rungs", "Errors at the rungs and final errors", note, figures.rungs(analysis.search.trials))

@@ -1,0 +1,54 @@
+"""The state of a search as plain data: the one source of `status` and `status --json`."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rst_tune.analysis.analysis import Analysis
+from rst_tune.records import Role, Search
+from rst_tune.report.formatting import json_safe
+
+__all__ = ["status_rows"]
+
+
+def status_rows(analysis: Analysis, *, share: float | None = None, eta: float | None = None) -> dict[str, Any]:
+    """Return the state of a search, ready for JSON; what is unknown or not finite is None.
+
+    `hypervolume` is that of the delivered front, `best_error` the lowest measured error of one finished trial,
+    `share` the spent part of the budget and `eta` the remaining time in seconds, if the caller can tell.
+    """
+    search, point = analysis.search, analysis.reference
+    rows = {
+        "name": search.name,
+        "search_id": search.header.search_id,
+        "directory": str(search.directory),
+        "phase": str(search.phase),
+        "counts": dict(Counter(t.status for t in search.trials).most_common()),
+        "finished": len(search.finished()),
+        "pairs": search.pairs,
+        "device_hours": search.device_hours,
+        "budget": _budget(search),
+        "share": share,
+        "eta": eta,
+        "front_size": len(analysis.points),
+        "hypervolume": analysis.hypervolume if analysis.points else None,
+        "reference": {"error": point[0], "extra_propagation": point[1]} if point else None,
+        "best_error": min((t.error for t in search.finished() if t.error is not None), default=None),
+        "rung_correlations": [asdict(rung) for rung in analysis.rung_correlations],
+        "updated_at": search.updated_at or None,
+    }
+    plain: dict[str, Any] = json_safe(rows)
+    return plain
+
+
+def _budget(search: Search) -> dict[str, dict[str, float]]:
+    """Return each limit of the experiment's budget with what is left of it."""
+    limits: Mapping[str, Any] = search.header.experiment.get("budget") or {}
+    spent = {
+        "pairs": search.pairs,
+        "trials": float(len({t.config_id for t in search.trials if t.role is Role.SEARCH})),
+        "device_hours": search.device_hours,
+    }
+    given = {name: float(limits[name]) for name in spent if isinstance(limits.get(name), int | float)}
+    return {name: {"limit": limit, "left": max(0.0, limit - spent[name])} for name, limit in given.items()}

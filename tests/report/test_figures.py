@@ -1,0 +1,143 @@
+"""Figures: what each builder draws from known data, and its text when there are no data."""
+
+import html
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rst_tune.errors import InputError
+from rst_tune.records import Status
+from rst_tune.report import figures
+from rst_tune.report.figures.front import visible_range
+from rst_tune.report.figures.space import MAX_LINES, thinned_indices
+from rst_tune.report.figures.style import KINDS, STATUS, kind
+from rst_tune.report.panels import baselines
+
+EMPTY = {
+    "front": lambda: figures.front([]),
+    "compare": lambda: figures.compare({"a": [], "b": []}),
+    "hypervolume": lambda: figures.hypervolume([]),
+    "timeline": lambda: figures.timeline([], 0.0),
+    "rungs": lambda: figures.rungs([]),
+    "landscape": lambda: figures.landscape([]),
+    "importances": lambda: figures.importances({}),
+    "parallel": lambda: figures.parallel([]),
+    "attainment": lambda: figures.attainment(np.zeros((0, 5)), ("a", "b"), (5.0, 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_nothing_to_draw_is_said_in_the_figure(name):
+    fig = EMPTY[name]()
+    assert fig.layout.meta["missing"] == html.unescape(fig.layout.annotations[0].text)
+    assert len(fig.data) == 0
+
+
+def test_every_configuration_is_drawn_once(analysis):
+    fig = figures.front(analysis.summaries, analysis.recommended)
+    drawn = [identity for trace in fig.data for identity in (trace.customdata if trace.customdata is not None else [])]
+    assert sorted(drawn) == sorted(p.config_id for p in analysis.summaries)
+
+
+def test_the_baselines_are_named(analysis):
+    names = figures.front(analysis.summaries, named=baselines(analysis)).layout.annotations
+    assert [(name.text, name.x) for name in names] == [("base optimizer", 0.0), ("SAM", 1.0)]
+
+
+def test_what_is_sure_differs_in_colour_and_shape(analysis):
+    fig = figures.front(analysis.summaries)
+    kinds = {kind(p) for p in analysis.summaries}
+    looks = {(t.marker.color, t.marker.symbol) for t in fig.data if t.mode == "markers"}
+    assert len(looks) == len(kinds) >= 3
+    assert len({color for color, _, _ in KINDS.values()}) >= 4
+    assert len({shape for _, shape, _ in KINDS.values()}) == len(KINDS)
+
+
+def test_error_bars_are_one_standard_error(analysis):
+    trace = next(t for t in figures.front(analysis.summaries).data if (t.name or "").startswith("confirmed"))
+    wanted = [p.error_sem for p in analysis.summaries if p.verdict == "confirmed"]
+    assert trace.error_y.array == pytest.approx(wanted, rel=1e-4)
+
+
+def test_an_outlier_does_not_flatten_the_front(analysis):
+    worst = replace(analysis.points[0], error_mean=90.0, on_front=False)
+    low, high = visible_range([*analysis.summaries, worst])
+    assert high < 10
+    assert low < min(p.error_mean for p in analysis.points)
+    assert high > max(p.error_mean for p in analysis.points)
+
+
+def test_a_constant_error_has_a_range(analysis):
+    low, high = visible_range([replace(p, error_mean=4.0, error_sem=None) for p in analysis.points])
+    assert low < 4.0 < high
+
+
+def test_hypervolume_over_pairs_ends_at_that_of_the_analysis(analysis):
+    trace = figures.hypervolume(analysis.hypervolume_history).data[0]
+    assert trace.x[-1] == pytest.approx(analysis.search.pairs, rel=1e-4)
+    assert trace.y[-1] == pytest.approx(analysis.hypervolume, rel=1e-4)
+    assert len(trace.y) == len(analysis.hypervolume_history)
+
+
+def test_a_running_trial_lasts_until_now(analysis):
+    running = replace(analysis.search.trials[0], status=Status.RUNNING, started_at=100.0, ended_at=None)
+    trace = figures.timeline([running], 160.0).data[0]
+    assert (trace.base[0], trace.x[0]) == (0.0, 60.0)
+    assert trace.name == "running (1)"
+
+
+def test_a_schedule_shows_its_curve_and_its_heads(analysis):
+    point = next(p for p in analysis.points if 0 < p.extra_propagation < 1)
+    curve, coins = figures.schedule(point).data
+    assert list(curve.y) == pytest.approx(point.preview.curve, abs=1e-3)
+    assert len(coins.x) == sum(point.preview.coins)
+
+
+def test_the_map_has_a_surface_only_where_one_is_given(analysis):
+    assert [t.type for t in figures.landscape(analysis.summaries).data] == ["scatter", "scatter"]
+    fig = figures.landscape(analysis.summaries, lambda cost, gamma: 4 - cost)
+    assert fig.data[0].type == "contour"
+    assert fig.data[0].z[0][0] == pytest.approx(4 - fig.data[0].x[0], rel=1e-3)
+
+
+def test_parallel_coordinates_leave_out_what_does_not_differ(analysis):
+    fig = figures.parallel(analysis.summaries)
+    assert "ρ" not in fig.layout.xaxis.ticktext
+    assert list(fig.layout.xaxis.ticktext)[-1] == "error, %"
+    assert fig.data[-1].name == f"front ({len(analysis.points)})"
+    assert {y for t in fig.data for y in t.y if y is not None} <= set(np.round(np.linspace(0, 1, 1001), 3))
+
+
+def test_a_crowd_is_thinned_evenly_and_keeps_the_front(analysis):
+    crowd = [replace(analysis.summaries[0], error_mean=5 + i / 1e4, on_front=i == 1234) for i in range(5000)]
+    kept = thinned_indices(crowd)
+    assert 1234 in kept
+    assert MAX_LINES <= len(kept) <= MAX_LINES + 1
+    assert max(np.diff(kept)) <= 10
+
+
+def test_every_status_has_a_colour():
+    assert set(STATUS) == set(Status)
+    assert len(set(STATUS.values())) == len(STATUS)
+
+
+def test_rungs_are_drawn_for_trials_that_went_on(analysis):
+    done = [t for t in analysis.search.trials if t.finished]
+    early = [replace(t, rungs={7: t.error + 1, t.epochs: t.error}) for t in done]
+    fig = figures.rungs(early)
+    assert [t.name for t in fig.data] == [f"epoch 7 ({len(done)})"]
+
+
+def test_attainment_names_the_search():
+    rectangles = np.array([[3.0, 0.1, 3.5, np.inf, 0.9], [3.6, 0.2, 3.7, 0.4, -0.3], [1.0, 0.0, 2.0, 1.0, 0.1]])
+    fig = figures.attainment(rectangles, ("<b>", "second"), (4.0, 1.1))
+    assert [t.name for t in fig.data] == ["&lt;b&gt;: higher by 80 % or more", "second: higher by 20 % or more"]
+    assert max(x for x in fig.data[0].x if x is not None) == 1.1
+
+
+def test_a_picture_without_a_browser_says_what_to_install(analysis, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(InputError, match="apt-get install chromium"):
+        figures.write_png(figures.front(analysis.summaries), tmp_path / "front.png")

@@ -1,0 +1,217 @@
+"""Tables for the terminal, read as text of a given width."""
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from rst_tune.analysis import published
+from rst_tune.analysis.analysis import analyze
+from rst_tune.analysis.compare import compare
+from rst_tune.report import formatting, tables, terminal
+from rst_tune.report.progress import ProgressView, snapshot
+from rst_tune.report.status import status_rows
+from tests.report import builders
+
+INF = float("inf")
+MARKUP = ("[/red]", "[bold", "[link=x]y", "\x1b[31mred\n", builders.SCRIPT)
+
+
+def text_of(renderable, width: int = 160) -> str:
+    console = Console(width=width, file=io.StringIO())
+    console.print(renderable)
+    return console.file.getvalue()
+
+
+def front_lines(analysis, width: int, **options) -> tuple[list[str], list[str]]:
+    """Return the head and the rows of the front's table."""
+    lines = text_of(terminal.front_table(analysis, **options), width).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.split()[:1] == ["extra"])
+    end = next(i for i, line in enumerate(lines) if line.startswith("→:"))
+    return lines[start].split(), lines[start + 1 : end]
+
+
+@pytest.fixture(scope="module")
+def long_front(analysis):
+    """An analysis whose front has 40 points, the recommended one in the middle."""
+    first = analysis.points[0]
+    points = tuple(
+        replace(
+            first, config_id=str(i), extra_propagation=i / 40, error_mean=4 - i / 40, config=analysis.points[1].config
+        )
+        for i in range(40)
+    )
+    return replace(analysis, points=points, recommended=points[17])
+
+
+def test_the_front_begins_with_the_answer_and_marks_the_recommended_point(analysis):
+    text = text_of(terminal.front_table(analysis))
+    assert text.startswith("Train with ")
+    assert sum(line.startswith("→ ") for line in text.splitlines()) == 1
+    for point in analysis.points:
+        assert formatting.error(point.error_mean, point.error_sem).replace(" ", "") in text
+        assert f" {point.error_posterior:.2f} " in text
+    assert all(f"• {caveat}" in text for caveat in analysis.caveats)
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_every_point_of_the_front_has_one_line(analysis, width):
+    _, rows = front_lines(analysis, width)
+    assert len(rows) == len(analysis.points)
+    for row, point in zip(rows, analysis.points, strict=True):
+        assert len(row) <= width
+        assert "…" not in row
+        assert formatting.cost(point.extra_propagation) in row
+        assert f"{point.error_mean:.2f}" in row
+
+
+def test_columns_are_dropped_by_width_and_named(analysis):
+    heads = {width: front_lines(analysis, width)[0] for width in (60, 80, 160)}
+    assert len(heads[60]) < len(heads[80]) < len(heads[160])
+    assert {"verdict", "seeds", "P", "expect", "test"} <= set(heads[160])
+    assert {"extra", "error", "method"} <= set(heads[60])
+    assert "hidden at 80 columns: verdict" in text_of(terminal.front_table(analysis), 80)
+    assert "hidden" not in text_of(terminal.front_table(analysis), 160)
+    assert "hidden at 60 columns" in text_of(terminal.front_table(analysis, width=60), 160)
+
+
+def test_a_column_without_values_is_left_out():
+    found = analyze(builders.search(builders.trial(0), builders.trial(1, 3.0)))
+    head, _ = front_lines(found, 160)
+    assert not {"P", "test", "expect"} & set(head)
+
+
+def test_a_dozen_rows_are_shown_and_the_rest_is_announced(long_front):
+    text = text_of(terminal.front_table(long_front), 80)
+    _, rows = front_lines(long_front, 80)
+    assert len(rows) == 12
+    assert "12 of 40 points" in text
+    assert "--all, --json or --csv" in text
+    assert sum(row.startswith("→") for row in rows) == 1
+    assert rows[0].split()[0] == "0"
+    assert "97.5 %" in rows[-1]
+    assert len(front_lines(long_front, 80, limit=None)[1]) == 40
+
+
+def test_a_long_name_is_cut_rather_than_broken(long_front):
+    wide = replace(long_front.points[0].config, family="x" * 200)
+    point = replace(long_front.points[0], config=wide)
+    _, rows = front_lines(replace(long_front, points=(point,), recommended=point), 60)
+    assert len(rows) == 1
+    assert rows[0].endswith("…")
+
+
+def test_an_empty_search_has_tables_that_say_so():
+    nothing = analyze(builders.search())
+    assert "the search is empty" in text_of(terminal.front_table(nothing))
+    status = text_of(terminal.status_table(nothing))
+    assert "none sampled yet" in status
+    assert "no trial was trained to its end" in status
+
+
+def test_the_status_has_counts_budget_and_time_left(analysis):
+    text = text_of(terminal.status_table(analysis, eta=600))
+    trials = analysis.search.trials
+    for status in {t.status for t in trials}:
+        assert f"{sum(t.status == status for t in trials)} {status}" in text
+    assert "60 trials, 0 left" in text
+    assert "about 10 min" in text
+
+
+def test_status_and_its_json_are_the_same_numbers(analysis):
+    rows = status_rows(analysis, share=0.5, eta=600)
+    assert rows == json.loads(json.dumps(rows, allow_nan=False))
+    assert rows["hypervolume"] == analysis.hypervolume
+    assert rows["reference"] == dict(zip(("error", "extra_propagation"), analysis.reference, strict=True))
+    assert rows["device_hours"] == analysis.search.device_hours
+    assert sum(rows["counts"].values()) == len(analysis.search.trials)
+    assert (rows["phase"], rows["share"], rows["eta"]) == ("done", 0.5, 600)
+    text = text_of(terminal.status_table(replace(analysis, hypervolume=0.98765)))
+    assert "0.9877" in next(line for line in text.splitlines() if line.startswith("hypervolume"))
+
+
+def test_infinite_numbers_are_no_json_but_null():
+    trials = [builders.trial(i, 4.0 + i, pairs=INF, seconds=float("nan"), rungs={3: INF}) for i in range(9)]
+    rows = status_rows(analyze(builders.search(*trials, experiment={"budget": {"pairs": INF}})), eta=INF)
+    json.dumps(rows, allow_nan=False)
+    assert (rows["pairs"], rows["device_hours"], rows["eta"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("name", MARKUP)
+def test_names_of_a_record_are_no_markup(name):
+    bad = builders.hostile(name)
+    shown = formatting.one_line(name)
+    assert shown in text_of(terminal.front_table(bad), 400)
+    assert shown in text_of(terminal.status_table(bad), 400)
+    assert shown in text_of(terminal.compare_table(compare([bad, bad], [name, "b"])), 400)
+    entry = {"name": name, "description": name, "citation": name}
+    assert shown in text_of(tables.listing_table([entry]), 400)
+    assert shown in text_of(
+        tables.checks_table([{"ok": False, "name": name, "where": name, "found": name, "remedy": ""}]), 400
+    )
+    assert shown in text_of(tables.training_table({"status": name}), 400)
+
+
+def test_progress_shows_measured_numbers_and_says_so(analysis):
+    snap = snapshot(analysis.search, share=0.25, eta=90)
+    line = snap.line()
+    assert line.startswith("done: ")
+    assert "measured hypervolume" in line
+    assert "25 % of the budget" in line
+    assert line.endswith("about 90 s left")
+    assert f"lowest measured error {min(t.error for t in analysis.search.finished()):.2f} %" in line
+    console = Console(file=io.StringIO(), width=80)
+    view = ProgressView(console)
+    assert view.due()
+    with view:
+        view.show(snap)
+    assert console.file.getvalue().strip() == line
+    assert not view.due()
+
+
+def test_searches_are_compared_with_the_first(analysis, other):
+    comparison = compare([analysis, other], ["first", "second"])
+    text = text_of(terminal.compare_table(comparison))
+    first, second = comparison.entries
+    assert f"{first.hypervolume:.4g}" in text
+    assert f"{second.low:.4g} … {second.high:.4g}" in text
+    gap = comparison.differences[0]
+    assert f"{gap.difference:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}]" in text
+    json.dumps(tables.comparison_rows(comparison), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", published.TABLES)
+def test_every_table_of_the_paper_is_whole(name):
+    text = text_of(terminal.paper_table(name), 220)
+    assert published.TABLES[name] in text
+    for row in published.table(name):
+        assert f"{row.error_mean:.2f}±{row.error_sd:.2f}" in text
+        assert not row.suspect or f"suspect: {row.suspect}" in text
+
+
+@pytest.mark.parametrize("name", published.TABLES)
+def test_every_row_of_the_paper_takes_one_line(name, analysis):
+    text = text_of(terminal.paper_table(name, analysis.summaries), 80)
+    lines = text.splitlines()[2:]
+    for line, row in zip(lines, published.table(name), strict=False):
+        assert f"{row.error_mean:.2f}±{row.error_sd:.2f}" in line
+
+
+def test_own_results_are_compared_for_the_same_data_only(analysis):
+    text = text_of(terminal.paper_table("sgd-and-sam", analysis.summaries, "cifar10"), 200)
+    lines = [line for line in text.splitlines() if "cifar10" in line]
+    assert all((" validation " in line) == ("cifar100" not in line) for line in lines)
+
+
+def test_an_estimate_without_measured_time_has_no_nan():
+    estimate = {
+        "name": "[/red]", "search_id": "0", "epochs": 2, "steps_per_epoch": 3, "rungs": [], "slots": 1,
+        "pairs_budget": float("nan"), "pairs_search": float("nan"), "pairs_confirm": 0.0, "trials_unstopped": 1,
+        "trials_stopped": 2, "seconds_per_pair": None, "device_hours": float("nan"), "wall_hours": None,
+        "paper_grid_pairs": 450.0, "paper_grid_device_hours": None,
+    }  # fmt: skip
+    text = text_of(tables.estimate_table(estimate))
+    assert "[/red]" in text
+    assert "nan" not in text

@@ -1,0 +1,255 @@
+"""The whole search without Ray: phases, budget, resuming, failures, seeds, confirmation, and what is on a front."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from optuna.storages import InMemoryStorage
+
+from rst_tune.analysis.analysis import analyze
+from rst_tune.records import (
+    Event,
+    Phase,
+    PhaseEntered,
+    Role,
+    Search,
+    SearchStarted,
+    Status,
+    TestRead,
+    TrialEnded,
+    config_id,
+)
+from rst_tune.tuning.backend.simulator import InMemoryLog
+from rst_tune.tuning.controller import CONFIRM_SEED
+from rst_tune.tuning.points import SAM, SGD
+from tests.tuning.simulated import (
+    STEPS,
+    DyingLog,
+    Killed,
+    World,
+    blind,
+    controller_of,
+    drive,
+    experiment,
+    misleading,
+    noise,
+    pairs_of,
+    simulate,
+    telling,
+)
+
+SMALL = ("budget={trials: 14}", "confirm={max_seeds: 4, min_seeds: 2, candidates: 3}")
+
+
+def phases(log: InMemoryLog) -> list[Phase]:
+    return [event.phase for event in log.events if isinstance(event, PhaseEntered)]
+
+
+def state(search: Search) -> list[tuple]:
+    """Return what must not depend on interruptions: everything but times and places."""
+    names = ("key", "role", "status", "error", "pairs", "rungs", "stopped_by_rung", "test_error", "seed", "epochs")
+    return [tuple(getattr(t, name) for name in names) for t in search.trials]
+
+
+def test_a_search_goes_through_its_phases_and_reads_the_test_set_last():
+    log = InMemoryLog()
+    search = drive(controller_of(experiment(*SMALL), log), World(rung=telling), workers=2)
+    assert phases(log) == [Phase.CONFIRM, Phase.TEST, Phase.DONE]
+    assert search.done
+    testing = next(i for i, e in enumerate(log.events) if isinstance(e, PhaseEntered) and e.phase is Phase.TEST)
+    assert not any(isinstance(event, TestRead) for event in log.events[:testing])
+    tested = [t for t in search.trials if t.test_error is not None]
+    assert tested == [t for t in search.trials if t.role is Role.CONFIRM and t.finished]
+    assert min(t.seed for t in tested) >= CONFIRM_SEED
+
+
+def test_the_baselines_and_the_warm_start_come_first_and_the_baselines_are_always_confirmed():
+    search = simulate(experiment(*SMALL), World(rung=telling))
+    sampled = [t for t in search.trials if t.role is Role.SEARCH]
+    assert [t.config_id for t in sampled[:2]] == [config_id(SGD), config_id(SAM)]
+    assert [t.config.params.get("c") for t in sampled[2:5]] == [0.25, 0.1, 0.05]
+    assert {config_id(SGD), config_id(SAM)} <= {t.config_id for t in search.trials if t.role is Role.CONFIRM}
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_every_pair_is_charged_and_the_budget_holds(workers):
+    exp = experiment(
+        "budget={pairs: 6000}", "confirm={budget_fraction: 0.4, min_seeds: 2, max_seeds: 4, candidates: 3}"
+    )
+    controller = controller_of(exp, InMemoryLog())
+    search = drive(controller, World(rung=telling), workers=workers)
+    assert controller.spent == pytest.approx(pairs_of(search.trials))
+    assert any(t.status is Status.STOPPED and t.pairs > 0 for t in search.trials)
+    dearest = 9 * STEPS * 2
+    searching = pairs_of(t for t in search.trials if t.role is Role.SEARCH)
+    assert 3600 <= searching <= 3600 + workers * dearest
+    assert pairs_of(search.trials) <= 6000 + workers * dearest
+
+
+@pytest.mark.parametrize(("gpus", "workers", "devices"), [(0.25, 1, 0.25), (0.25, 2, 0.5), (1, 4, 4), (0, 3, 3)])
+def test_a_budget_in_device_hours_counts_seconds_times_the_devices_of_a_trial(gpus, workers, devices):
+    """A quarter of a GPU is charged as a quarter, and every worker of a trial is charged."""
+    resources = f"resources={{gpus_per_worker: {gpus}, workers: {workers}}}"
+    exp = experiment(
+        f"budget={{device_hours: {0.1 * devices}}}", "confirm.enabled=false", "sampler.name=random", resources
+    )
+    controller = controller_of(exp, InMemoryLog())
+    search = drive(controller, World(rung=telling), workers=2)
+    assert controller.spent == pytest.approx(sum(t.seconds for t in search.trials) * devices / 3600)
+    assert 0.1 * devices <= controller.spent < 0.125 * devices
+    shown = replace(search, header=SearchStarted(experiment=exp.public()))
+    assert shown.device_hours == pytest.approx(controller.spent), "budget and status count the same hours"
+
+
+TINY = ("budget={trials: 9}", "confirm={max_seeds: 3, min_seeds: 2, candidates: 2}")
+CASES = {
+    "prefix": (*TINY, "stopping={name: guarded, min_finished: 3}"),
+    "pareto-asha": (*TINY, "stopping={name: pareto-asha}"),
+    "tpe": (*TINY, "sampler.name=tpe"),
+    "seeds": (*TINY, "seeds=2", "stopping={name: guarded, min_finished: 3}"),
+    "pairs": ("budget={pairs: 2500}", TINY[1]),
+    "surrogate": ("budget={trials: 13}", TINY[1], "stopping.name=none"),  # enough finish for the sampler's surrogate
+}
+
+
+@pytest.fixture
+def lasting_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the study's storage outlive the driver, without the time a file takes."""
+    storage = InMemoryStorage()
+    monkeypatch.setattr(
+        "rst_tune.tuning.study._storage", lambda url, directory: storage if directory else InMemoryStorage()
+    )
+
+
+@pytest.mark.usefixtures("lasting_storage")
+@pytest.mark.parametrize("writes", [True, False], ids=["killed-after-writing", "killed-before-writing"])
+@pytest.mark.parametrize("case", CASES)
+def test_killed_at_every_event_it_ends_as_if_undisturbed(case: str, writes: bool):
+    """Each life writes that a worker took the trial and one event more; the next event is lost or the last."""
+    exp, world = experiment(*CASES[case]), World(rung=telling)
+    undisturbed = simulate(exp, world)
+    events: list[Event] = []
+    search = None
+    while search is None and len(events) < 2000:
+        log = DyingLog(events, lives=1 if writes else 2, writes=writes)
+        try:
+            search = drive(controller_of(exp, log, Path("lasting")), world)
+        except Killed:
+            continue
+    assert search is not None
+    assert state(search) == state(undisturbed)
+    assert search.reference == undisturbed.reference
+    assert sum(isinstance(event, TrialEnded) for event in events) == len(undisturbed.trials)
+
+
+@pytest.mark.usefixtures("lasting_storage")
+def test_after_a_kill_with_many_workers_nothing_is_lost_and_nothing_is_done_twice():
+    exp, world = experiment(*SMALL), World(rung=blind)
+    events: list[Event] = []
+    for lives in (17, 23, 31, None):
+        try:
+            search = drive(controller_of(exp, DyingLog(events, lives=lives), Path("lasting")), world, workers=3)
+        except Killed:
+            continue
+    ended = [event.key for event in events if isinstance(event, TrialEnded)]
+    assert len(ended) == len(set(ended)) == len(search.trials)
+    assert len({t.config_id for t in search.trials if t.role is Role.SEARCH}) == 14
+
+
+def test_further_seeds_of_a_judged_search_are_trained_only_once_the_first_has_finished():
+    exp = experiment("budget={trials: 40}", "seeds=3", "confirm.enabled=false", "sampler.name=random")
+    search = simulate(exp, World(rung=telling), workers=3)
+    for trials in {
+        t.config_id: [s for s in search.trials if s.config_id == t.config_id] for t in search.trials
+    }.values():
+        assert len(trials) == (3 if trials[0].finished else 1)
+        assert [t.seed for t in trials] == [trials[0].seed + k for k in range(len(trials))]
+        assert not any(t.rungs for t in trials[1:])
+    assert len({t.seed for t in search.trials}) == len(search.trials), "every configuration has its own seeds"
+    assert any(t.status is Status.STOPPED for t in search.trials)
+
+
+def test_without_stopping_all_seeds_are_trained_at_once():
+    exp = experiment("budget={trials: 5}", "seeds=3", "confirm.enabled=false", "stopping.name=none")
+    search = simulate(exp, World(), workers=15)
+    assert Counter(t.config_id for t in search.trials) == dict.fromkeys({t.config_id for t in search.trials}, 3)
+
+
+def test_confirmation_settles_what_is_on_the_front():
+    world = World(rung=telling, sd=0.05)
+    search = simulate(experiment("budget={trials: 40}", "confirm={min_seeds: 2, max_seeds: 10, candidates: 6}"), world)
+    front = analyze(search)
+    seeds = Counter(t.config_id for t in search.trials if t.role is Role.CONFIRM)
+    confirmed = [row for row in front.summaries if row.seeds > 1]
+    assert len(confirmed) == len(seeds) == 6
+    for row in confirmed:
+        assert row.seeds == seeds[row.config_id]
+        assert row.p_nondominated >= 0.95 or row.p_nondominated <= 0.05 or row.seeds == 10
+    assert sum(point.seeds > 1 for point in front.points) >= 3
+    assert front.recommended.seeds > 1
+    assert min(seeds.values()) < 10, "a settled candidate gets no further seeds"
+
+
+@pytest.mark.parametrize("stopper", ["asha", "pareto-asha", "guarded"])
+def test_a_front_never_contains_a_trial_that_was_not_trained_to_its_full_horizon(stopper: str):
+    """The rungs look far better than any end: whatever were told half-trained would be the whole front."""
+
+    def tempting(world, config, seed, share):
+        return 0.1 + 0.05 * abs(noise(config.schedule, seed, share))
+
+    exp = experiment(f"stopping={{name: {stopper}, min_finished: 3}}", "budget={trials: 60}")
+    controller = controller_of(exp, InMemoryLog())
+    search = drive(controller, World(rung=tempting), workers=4)
+    stopped = [t for t in search.trials if t.stopped_by_rung]
+    if stopper != "guarded":
+        assert len(stopped) > 30, "this stopper stops most trials"
+    finished = {t.config_id for t in search.trials if t.finished}
+    horizon = exp.task.recipe.epochs
+    assert all(t.epochs == horizon and t.status is Status.COMPLETE for t in search.trials if t.finished)
+    front = analyze(search)
+    assert front.points
+    assert {p.config_id for p in front.points} <= finished
+    assert min(p.error_mean for p in front.points) > 1.0
+    told = controller._study.study.best_trials
+    assert told
+    assert {t.user_attrs["config_id"] for t in told} <= finished
+
+
+def test_diverged_failed_and_out_of_memory_trials_are_charged_and_never_on_a_front():
+    fates = (Status.COMPLETE, Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED)
+
+    def fate(config, seed):
+        c = config.extra_propagation
+        return fates[int(c * 100) % 4] if 0 < c < 1 else Status.COMPLETE
+
+    search = simulate(experiment("budget={trials: 30}", SMALL[1]), World(fate=fate), workers=2)
+    assert {t.status for t in search.trials} >= set(fates)
+    assert all(t.pairs > 0 for t in search.trials)
+    good = {t.config_id for t in search.trials if t.status is Status.COMPLETE}
+    assert {p.config_id for p in analyze(search).points} <= good
+
+
+def test_a_small_space_that_is_exhausted_ends_the_search_and_is_confirmed():
+    space = "space={parametrization: cost, families: [constant], extra_propagation: [0.5, 1.0], gamma_rst: [0.5, 1.0]}"
+    exp = experiment("budget={pairs: 100000}", space, "confirm={min_seeds: 2, max_seeds: 3, candidates: 3}")
+    search = simulate(exp, World())
+    assert len({t.config_id for t in search.trials if t.role is Role.SEARCH}) == 6
+    assert search.done
+    assert any(t.role is Role.CONFIRM for t in search.trials)
+
+
+def test_the_correlations_of_the_rungs_are_in_the_log():
+    log = InMemoryLog()
+    exp = experiment("budget={trials: 30}", "stopping.name=none", "confirm.enabled=false")
+    drive(controller_of(exp, log), World(rung=misleading))
+    [end] = [event for event in log.events if isinstance(event, PhaseEntered)]
+    assert end.rung_correlations[3] < -0.5
+
+
+def test_max_concurrent_trials_bounds_what_is_out():
+    controller = controller_of(experiment(*SMALL, "resources.max_concurrent_trials=2"), InMemoryLog())
+    assert controller.next_task() is not None
+    assert controller.next_task() is not None
+    assert controller.next_task() is None
+    assert controller.running == 2
