@@ -1,4 +1,9 @@
-"""One run over several processes: rank, world size and reductions. With one process all are no-ops."""
+"""One run over several processes: rank, world size and reductions. With one process all are no-ops.
+
+Order, augmentation, mixup partners and batch norm are those of the global batch, so with `eps: global` the number of
+ranks changes a training by rounding alone. Two things still depend on it: with `eps: local` each rank ascends along the
+gradient of its own slice (m-sharpness), and dropout masks are drawn per rank.
+"""
 
 import torch
 import torch.distributed as dist

@@ -70,7 +70,7 @@ def read_source(spec: "DataSpec") -> RawDataset:
     """Return the images and labels of `spec.name`: a registered data set or a torchvision class."""
     reader = SOURCES[spec.name] if spec.name in SOURCES else partial(_torchvision, _torchvision_class(spec.name))
     # Absolute, because the paths of image files are kept and the working directory may change before they are read.
-    return reader(spec.resolved(Path.cwd()))
+    return reader(spec.resolved(Path()))
 
 
 @SOURCES.register("digits", "1,797 handwritten digits of 8x8 pixels, inside scikit-learn; needs no download")
@@ -190,8 +190,10 @@ def _existing_root(spec: "DataSpec") -> Path:
     if spec.root is None:
         raise InputError(f"data {spec.name!r} needs `root`: the path to read from")
     path = Path(spec.root)
-    if not path.exists():
-        raise InputError(f"`root` must exist, {path} does not")
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:
+        raise InputError(f"`root` must exist and be readable, {path} does not or is not: {error}") from error
     return path
 
 

@@ -55,6 +55,13 @@ class DataSpec(Frozen):
     workers: Annotated[int, Field(ge=0)] = 2
     """Number of processes that read files; not used for data in memory."""
 
+    @field_validator("root")
+    @classmethod
+    def _local_path(cls, root: str | None) -> str | None:
+        if root is not None and (not root.strip() or "://" in root):
+            raise InputError(f"`root` must be a path of the local file system, got {root!r}: copy or mount the data")
+        return root
+
     @field_validator("validation")
     @classmethod
     def _whole_above_one(cls, value: float) -> float:

@@ -121,6 +121,8 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path, content):
     [
         ({"name": "npz"}, "needs `root`"),
         ({"name": "npz", "root": "no/such/file.npz"}, "`root` must exist"),
+        ({"name": "npz", "root": "x" * 5000}, "`root` must exist and be readable"),
+        ({"name": "npz", "root": "a\0b"}, "`root` must exist and be readable"),
         ({"name": "folder", "root": "no/such/folder"}, "`root` must exist"),
         ({"name": "folder", "root": "."}, "needs train/ and val/"),
         ({"name": "CIFAR11"}, "did you mean 'cifar1"),

@@ -81,6 +81,8 @@ def test_the_default_task_is_the_embedded_one():
         (DataSpec, {"label_noise": 1.0}, "less than 1"),
         (DataSpec, {"validation": 12.5}, "a fraction below 1 or a whole number"),
         (DataSpec, {"validation": 0}, "greater than 0"),
+        (DataSpec, {"name": "cifar10", "root": "s3://bucket/cifar"}, "must be a path of the local file system"),
+        (DataSpec, {"name": "npz", "root": " "}, "must be a path of the local file system"),
         (DataSpec, {"augment": ["flop"]}, "'flip', 'crop'"),
         (Method, {"schedule": {"family": "constnt", "p": 0.5}}, "did you mean 'constant'"),
         (Method, {"schedule": {"family": "constant", "p": 1.5}}, "1.5"),
