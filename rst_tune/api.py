@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rst_tune.analysis.compare import Comparison
     from rst_tune.records import Search
     from rst_tune.report.progress import ProgressView
-    from rst_tune.tracking import SyncResult, UiPage
+    from rst_tune.tracking import SyncResult, UiLinks
     from rst_tune.training.loop import Progress, Run
     from rst_tune.tuning.controller import SearchController
     from rst_tune.tuning.doctor import Check
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from rst_tune.tuning.experiment import Experiment
 
 __all__ = [
-    "analyze", "compare", "doctor", "export", "find_search", "finish", "list_entries", "load_experiment", "paper", "plan",
-    "search", "status", "sync", "train", "training_result", "ui", "write_report",
+    "analyze", "compare", "doctor", "export", "find_search", "finish", "list_entries", "load_experiment", "paper",
+    "plan", "search", "status", "sync", "train", "training_result", "ui", "write_report",
 ]  # fmt: skip
 
 REPORT_NAME = "report.html"
@@ -163,11 +163,13 @@ def _send_results(
 
     uri = experiment.tracking.uri if experiment is not None else None
     directory = analysis.search.directory
-    tracking.log_results(directory, paths, analysis.answer, uri)
+    tracking.log_results(directory, paths, uri, analysis=analysis)
     if not analysis.search.done or experiment is None or not (analysis.confirmed or register):
         return
     try:
-        tracking.log_models(directory, _model_loader(analysis, experiment), register=register, uri=uri)
+        tracking.log_models(
+            directory, _model_loader(analysis, experiment), register=register, uri=uri, analysis=analysis
+        )
     except (RuntimeError, InputError) as error:
         if register is not None:
             raise
@@ -180,6 +182,7 @@ def _model_loader(analysis: "Analysis", experiment: "Experiment") -> Callable[[s
     from rst_tune.training.loop import Run
     from rst_tune.tuning.backend.runner import model_path, to_method
 
+    experiment.import_model()
     data = load_dataset(experiment.task.data)
     trials = {trial.key: trial for trial in analysis.search.trials}
 
@@ -328,6 +331,7 @@ def train(
         where = str(method_file)
         given = yaml_files.read_yaml(yaml_files.existing(method_file))
         seed = int(given.pop("seed", seed))
+    experiment.import_model()
     run = Run(experiment.task, yaml_files.validate(Method, given, where), seed=seed, device=device)
     return run, run.progress()
 
@@ -368,7 +372,7 @@ def sync(directory: Path | None = None, uri: str | None = None) -> "SyncResult":
     return tracking.sync(find_search(directory).directory, uri)
 
 
-def ui(directory: Path | None = None, port: int = 0) -> "AbstractContextManager[UiPage]":
+def ui(directory: Path | None = None, port: int = 0) -> "AbstractContextManager[UiLinks]":
     """Return a context in which MLflow's UI is served for a search."""
     from rst_tune import tracking
 

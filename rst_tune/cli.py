@@ -88,9 +88,7 @@ def run(
             _say("it is finished and nothing is trained; --overwrite starts it again")
     say = (lambda _: None) if quiet else _say
     with api.progress_view(err, quiet=quiet) as view:
-        found = api.search(
-            chosen, where, address=address, overwrite=overwrite, view=view, say=say, register=register
-        )
+        found = api.search(chosen, where, address=address, overwrite=overwrite, view=view, say=say, register=register)
     out.print(api.front_table(found, width=out.width))
     _echo(f"report: {where / api.REPORT_NAME}")
 
@@ -217,10 +215,10 @@ def sync(
 ) -> None:
     """Send to MLflow what it does not have yet."""
     done = api.sync(directory, uri)
-    _echo(f"sent {done.runs} runs and {done.metrics} metrics; {done.left} events are left")
+    _echo(f"sent {done.runs} runs and {done.metrics} metrics; {done.pending} events are left")
     if done.problem:
         _say(f"error: {done.problem}")
-    if done.left:
+    if done.pending:
         raise typer.Exit(1)
 
 

@@ -16,19 +16,19 @@ __all__ = ["HIDDEN", "redact", "redact_text", "register_environment", "register_
 HIDDEN = "***"
 SHORTEST = 4  # a shorter registered value would blank out ordinary words
 
-_SECRET_WORDS = (
+_TELLING_WORDS = (
     r"pass(?:word|wd|phrase|code)?|pwd|secret|token|credentials?|authorization|signature|sig|"
     r"(?:api|access|private|secret|account|auth|session)[_-]?key"
 )
 # In a name the word ends it or is followed by a separator: `tokens` and `tokenizer` are ordinary names.
-_SECRET_NAME = re.compile(rf"(?:^|[_.\-\s])(?:{_SECRET_WORDS})(?:$|[_.\-\s])", re.IGNORECASE)
+_SECRET_NAME = re.compile(rf"(?:^|[_.\-\s])(?:{_TELLING_WORDS})(?:$|[_.\-\s])", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # user:password@ — the password may hold any character but white space, so the last @ ends it.
 _URL_PASSWORD = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)[^\s:/?#@]*:\S*@")
 _URL_USER = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)[^\s/?#\"'<>@]+@")
 _BEARER = re.compile(r"(?P<name>\b(?:bearer|basic)\s+)[\w.~+/=-]{6,}", re.IGNORECASE)
 _ASSIGNED = re.compile(
-    rf"(?P<name>[\"']?(?P<word>[\w.-]*(?:{_SECRET_WORDS})[\w.-]*)[\"']?\s*(?:=|:(?!//))\s*)"
+    rf"(?P<name>[\"']?(?P<word>[\w.-]*(?:{_TELLING_WORDS})[\w.-]*)[\"']?\s*(?:=|:(?!//))\s*)"
     r"(?P<value>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s&;,\"'{}\[\]]+)",
     re.IGNORECASE,
 )

@@ -4,8 +4,9 @@ import json
 import sys
 
 import pytest
+import torch
 
-from rst_tune import cli, workflow
+from rst_tune import api, cli
 from tests.analysis.synthetic import write_search
 
 COMMANDS = sorted(command.name or command.callback.__name__ for command in cli.app.registered_commands)
@@ -47,7 +48,7 @@ def test_front_as_json_is_one_document_with_the_promised_fields(search, monkeypa
     rows = json.loads(capfd.readouterr().out)
     promised = {
         *("family", "schedule", "rule", "gamma_gnr", "gamma_rst", "extra_propagation", "error_mean", "error_sem"),
-        *("seeds", "p_nondominated", "test_error_mean", "test_error_sem", "run_id"),
+        *("seeds", "p_nondominated", "test_error_mean", "test_error_sem", "trial_key", "horizon", "compute"),
     }
     assert rows
     assert all(promised <= row.keys() for row in rows)
@@ -55,7 +56,7 @@ def test_front_as_json_is_one_document_with_the_promised_fields(search, monkeypa
     assert costs == sorted(costs)
 
 
-def test_front_as_csv_has_a_line_a_point(search, monkeypatch, capfd):
+def test_front_as_csv_has_one_line_per_point(search, monkeypatch, capfd):
     call(monkeypatch, "front", search, "--json")
     points = json.loads(capfd.readouterr().out)
     assert call(monkeypatch, "front", search, "--csv") == 0
@@ -75,17 +76,18 @@ def test_export_writes_every_trial(form, search, monkeypatch, capfd):
     assert path.endswith(f"trials.{form}")
     if form == "json":
         with open(path) as file:
-            assert len(json.load(file)) == len(workflow.find_search(search).trials)
+            assert len(json.load(file)) == len(api.find_search(search).trials)
 
 
 def test_status_as_json(search, monkeypatch, capfd):
     assert call(monkeypatch, "status", search, "--json") == 0
     state = json.loads(capfd.readouterr().out)
-    assert sum(state["counts"].values()) == len(workflow.find_search(search).trials)
+    assert "tracking_uri" in state
+    assert sum(state["counts"].values()) == len(api.find_search(search).trials)
 
 
-@pytest.mark.parametrize("kind", sorted(workflow.LISTINGS))
-def test_lists_say_a_line_of_everything(kind, monkeypatch, capfd):
+@pytest.mark.parametrize("kind", sorted(api.LISTINGS))
+def test_lists_have_one_line_per_entry(kind, monkeypatch, capfd):
     assert call(monkeypatch, "list", kind, "--json") == 0
     entries = json.loads(capfd.readouterr().out)
     assert entries
@@ -139,21 +141,19 @@ def test_no_search_yet_says_how_to_start_one(tmp_path, monkeypatch, capfd):
 
 
 def test_a_finished_search_says_so(search, monkeypatch, capfd):
-    monkeypatch.setattr(workflow, "search", lambda *_, **__: workflow.find_search(search))
+    monkeypatch.setattr(api, "search", lambda *_, **__: api.analyze(search))
     assert call(monkeypatch, "run", "digits", "--output", search) == 0
-    assert "finished already" in capfd.readouterr().err
+    assert "it is finished and nothing is trained; --overwrite starts it again" in capfd.readouterr().err
 
 
 def test_interruption_exits_130_with_the_command_that_resumes(monkeypatch, capfd):
-    monkeypatch.setattr(workflow, "search", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(api, "search", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     assert call(monkeypatch, "run", "digits", "--set", "seed=3") == 130
     assert "rst-tune run digits --set seed=3" in capfd.readouterr().err
 
 
 def test_work_that_fails_exits_1_with_one_line(search, monkeypatch, capfd):
-    monkeypatch.setattr(
-        workflow, "write_report", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
-    )
+    monkeypatch.setattr(api, "write_report", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     assert call(monkeypatch, "report", search) == 1
     said = capfd.readouterr().err
     assert "No space left on device" in said
@@ -168,6 +168,37 @@ def test_plan_says_what_the_search_costs_against_the_papers_grid(monkeypatch, ca
     # Every group of the paper, five seeds: 60 configurations whose mean extra propagation is close to one half.
     steps = made["epochs"] * made["steps_per_epoch"]
     assert made["paper_grid_pairs"] == pytest.approx(60 * 5 * steps * 1.5, rel=0.02)
+
+
+def test_report_as_json_names_the_file(search, monkeypatch, capfd):
+    assert call(monkeypatch, "report", search, "--json") == 0
+    assert json.loads(capfd.readouterr().out) == {"report": str(search / "report.html")}
+    assert (search / "report.html").stat().st_size > 1000
+
+
+def test_front_shows_every_point_when_asked(search, monkeypatch, capfd):
+    limits = []
+    monkeypatch.setattr(api, "front_table", lambda *_, limit=12, **__: limits.append(limit) or "")
+    assert call(monkeypatch, "front", search) == 0
+    assert call(monkeypatch, "front", search, "--all") == 0
+    assert limits == [12, None]
+
+
+def test_train_accepts_one_epoch_and_writes_the_weights(tmp_path, monkeypatch, capfd):
+    path = tmp_path / "with a space" / "weights.pt"
+    words = ["train", "digits", "--set", "task.recipe.epochs=1", "--set", "task.data.train_size=128"]
+    assert call(monkeypatch, *words, "--save", path, "--json") == 0
+    assert json.loads(capfd.readouterr().out)["model"] == str(path)
+    weights = torch.load(path, weights_only=True)
+    assert all(isinstance(value, torch.Tensor) for value in weights.values())
+
+
+def test_a_diverged_training_exits_1_and_writes_no_weights(tmp_path, monkeypatch, capfd):
+    path = tmp_path / "weights.pt"
+    words = ["train", "digits", "--set", "task.recipe.epochs=2", "--set", "task.recipe.lr=1e30", "--json"]
+    assert call(monkeypatch, *words, "--save", path) == 1
+    assert json.loads(capfd.readouterr().out)["status"] == "diverged"
+    assert not path.exists()
 
 
 def test_train_prints_error_pairs_and_sharpness(monkeypatch, capfd):

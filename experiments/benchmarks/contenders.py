@@ -1,12 +1,10 @@
-"""The search methods that `search.py` compares, each over the replayed table.
+"""The search methods that `search.py` compares, each on a replayed table.
 
-A contender spends a budget of pairs and returns a record of trials; a recommender makes a front of it. Ours and all
-samplers are the real conductor and study with simulated training on two simulated workers, whose clock is pairs.
+A method spends a budget of pairs and returns a search; a recommender turns its analysis into a front. Ours and the
+samplers are the real controller and study on two simulated workers, whose time is counted in pairs. The other methods
+train one configuration after the other and need no clock.
 """
 
-import heapq
-import itertools
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,22 +13,27 @@ from typing import Any
 
 import numpy as np
 import optuna
-from replay import EPOCHS, STEPS_PER_EPOCH, Table, pairs_until, place_of
+from replay import EPOCHS, STEPS_PER_EPOCH, Table, cumulative_pairs, locate
 
-from rst_tune.analysis import noise, pareto, posterior
-from rst_tune.analysis.records import Event, Replay, Search, Trial, config_id
+from rst_tune.analysis import pareto
+from rst_tune.analysis.analysis import Analysis
+from rst_tune.analysis.replicates import replicated_mask
+from rst_tune.analysis.surrogate import fit_surrogate
 from rst_tune.method import schedules
+from rst_tune.records import Phase, Role, Search, SearchStarted, SearchState, Status, Trial, TrialConfig, config_id
 from rst_tune.training.task import Task
-from rst_tune.tuning import confirm
-from rst_tune.tuning.conductor import Conductor, Plan
-from rst_tune.tuning.draws import OWN_SEEDS
+from rst_tune.tuning import confirmation
+from rst_tune.tuning.backend.protocol import TrialTask
+from rst_tune.tuning.backend.simulator import InMemoryLog, SimulatedTraining, SimulatorBackend
+from rst_tune.tuning.controller import SearchController
 from rst_tune.tuning.experiment import Experiment
-from rst_tune.tuning.rungs import pareto_order
-from rst_tune.tuning.space import Space, configuration
+from rst_tune.tuning.halving import pareto_order
+from rst_tune.tuning.proposals import OWN_SEEDS
+from rst_tune.tuning.space import Params, Space, trial_config
 from rst_tune.tuning.study import SearchStudy
 
 NATIVE: dict[str, Any] = {
-    "coordinates": "native",
+    "parametrization": "native",
     "families": {
         "constant": {"p": {"low": 0.05, "high": 1.0}},
         "piecewise": {"a": {"low": 0.0, "high": 1.0}, "b": {"low": 0.05, "high": 0.95}},
@@ -41,135 +44,86 @@ NATIVE: dict[str, Any] = {
     "gamma_gnr": {"low": 0.5, "high": 6.0, "log": True},
 }
 # What the paper recommends or finds best: constant 0.8, G-RST at half the cost, SAM late, a rising line.
-PAPER_POINTS: list[dict[str, Any]] = [
+PAPER_POINTS: list[Params] = [
     {"family": "constant", "c": 0.8, "gamma_rst": 0.8},
     {"family": "constant", "c": 0.5, "gamma_rst": 1.0},
     {"family": "step-up", "c": 0.5, "shape": 1.0, "gamma_rst": 0.5},
     {"family": "ramp-up", "c": 0.5, "shape": 1.0, "gamma_rst": 0.5},
 ]
 TENTHS = [i / 10 for i in range(1, 10)]
-RAY_RUNGS, RAY_REDUCTION = (1, 4, 16), 4
+RAY_RUNGS, RAY_REDUCTION_FACTOR = (1, 4, 16), 4
 
 
 def cost_space(table: Table, *, log: bool, wide: bool = True) -> dict[str, Any]:
-    """Return the space of G-RST over the families that the table has; the cost uniform or (`log`) in its logarithm.
+    """Return the space of G-RST over the families of the table; the cost is sampled uniformly or (`log`) in its log.
 
     `wide` is the shipped range of gamma_rst; else it is a band around what the paper recommends.
     """
     return {
-        "coordinates": "cost",
+        "parametrization": "cost",
         "families": list(table.families),
         "extra_propagation": {"low": float(table.costs[0]), "high": 1.0, "log": log},
         "gamma_rst": {"low": 0.35, "high": 3.0, "log": True} if wide else {"low": 0.4, "high": 1.5},
     }
 
 
-class Memory:
-    """A record that is not written."""
-
-    def append(self, event: str, **fields: Any) -> Event:
-        """Return the event."""
-        return {"event": event, "time": time.time(), **fields}
-
-
-@dataclass
+@dataclass(frozen=True)
 class World:
-    """One repeat of the simulated task: every pair is charged."""
+    """One repeat of the replayed task, as a workload of the simulator. With `shared_seed` every search seed is 0."""
 
     table: Table
     number: int
-    shared: bool = False  # every configuration of the search with the same seed
-    spent: float = 0.0
-    trials: list[Trial] = field(default_factory=list)
+    shared_seed: bool = False
 
-    def curve(self, config: Mapping[str, Any], seed: int, epochs: int = EPOCHS) -> np.ndarray:
-        """Return the errors of a training."""
-        seed = 0 if self.shared and seed >= OWN_SEEDS else seed
-        return self.table.run(place_of(config, self.table), seed=seed, epochs=epochs, world=self.number)
+    def curve(self, config: TrialConfig, seed: int) -> np.ndarray:
+        """Return the validation errors of a training."""
+        seed = 0 if self.shared_seed and seed >= OWN_SEEDS else seed
+        return self.table.run(locate(config, self.table), seed=seed, world=self.number)
 
-    def train(self, point: Mapping[str, Any], *, seed: int = 0, until: int = EPOCHS, since: int = 0) -> Trial:
-        """Train a point from epoch `since` to `until` of the full horizon, charge it, keep it if it is whole."""
-        config = configuration(point, total_steps=EPOCHS * STEPS_PER_EPOCH, rho=0.2)
-        errors, cost = self.curve(config, seed), pairs_until(config, EPOCHS)
-        self.spent += float(cost[until - 1] - (cost[since - 1] if since else 0.0))
-        identity = config_id(point)
-        trial = Trial(
-            key=f"{identity}-{seed}", number=len(self.trials), role="search", config_id=identity, config=config,
-            seed=seed, epochs=EPOCHS, full=True, drawn=self.spent, ended=self.spent, pairs=float(cost[until - 1]),
-            status="complete" if until == EPOCHS else "stopped", error=float(errors[until - 1]),
-        )  # fmt: skip
-        self.trials.append(trial)
-        return trial
+    def train(self, task: TrialTask) -> SimulatedTraining:
+        """Return the course of a training."""
+        errors, pairs = self.curve(task.config, task.seed), cumulative_pairs(task.config)
+        return SimulatedTraining(errors=errors.tolist(), pairs=pairs.tolist())
 
-    def search(self) -> Search:
-        """Return what was done so far."""
-        return Search(
-            directory=Path(), header={}, trials=tuple(self.trials), reference=self.table.reference, phase="done"
-        )
+    def test(self, task: TrialTask) -> float:
+        """Return the true error; no method uses it."""
+        return self.table.true_error(locate(task.config, self.table))
 
 
-# --- the conductor, simulated ---------------------------------------------------------------------------------
+# --- the controller, simulated --------------------------------------------------------------------------------
 
 
-def experiment_of(space: Mapping[str, Any], budget: float, world: World, **changes: Any) -> Experiment:
+def make_experiment(space: Mapping[str, Any], budget: float, world: World, **changes: Any) -> Experiment:
     """Return the embedded experiment with this space and budget, the world's seed, and changes to its parts."""
-    content = {"name": "benchmark", "task": Task().model_dump(), "space": space, "budget": {"pairs": budget}}
-    content |= {"seed": world.number, "reference": {"error": world.table.reference[0]}, "tracking": {"enabled": False}}
+    content = {
+        "name": "benchmark",
+        "task": Task().model_dump(),
+        "space": space,
+        "budget": {"pairs": budget},
+        "seed": world.number,
+        "reference_point": {"error": world.table.reference[0]},
+        "tracking": {"enabled": False},
+    }
     return Experiment.model_validate(content | changes)
 
 
-def conduct(experiment: Experiment, world: World, workers: int = 2) -> Search:
-    """Run the real conductor to its end on simulated workers."""
-    replay = Replay(Path())
-    conductor = Conductor(
+def simulate(experiment: Experiment, world: World, workers: int = 2) -> Search:
+    """Run the real controller to its end on simulated workers."""
+    controller = SearchController(
         experiment,
-        record=Memory(),  # type: ignore[arg-type]
-        replay=replay,
+        log=InMemoryLog(),
+        state=SearchState(Path()),
         study=SearchStudy(experiment, None),
         steps_per_epoch=STEPS_PER_EPOCH,
     )
-    busy: list[tuple[float, int, Plan, int]] = []
-    order, now = itertools.count(), 0.0
-    while True:
-        while len(busy) < workers and isinstance(plan := conductor.next_plan(), Plan):
-            if plan.kind == "test":
-                conductor.tested(plan.key, None)
-                continue
-            heapq.heappush(busy, (now + _slice(plan, 0)[1], next(order), plan, _slice(plan, 0)[0]))
-        if not busy:
-            return replay.search()
-        now, _, plan, epoch = heapq.heappop(busy)
-        if not _end_slice(conductor, world, plan, epoch):
-            upto, pairs = _slice(plan, epoch)
-            heapq.heappush(busy, (now + pairs, next(order), plan, upto))
+    SimulatorBackend(world, workers=workers).run_trials(controller)
+    return controller.search()
 
 
-def _slice(plan: Plan, epoch: int) -> tuple[int, float]:
-    """Return the epoch at which the plan is next looked at, and the pairs until then."""
-    upto = min((rung for rung in plan.rungs if rung > epoch), default=plan.epochs)
-    cost = pairs_until(plan.config, plan.epochs)
-    return upto, float(cost[upto - 1] - (cost[epoch - 1] if epoch else 0.0))
-
-
-def _end_slice(conductor: Conductor, world: World, plan: Plan, epoch: int) -> bool:
-    """Report what the worker saw and tell whether the plan is over."""
-    curve = world.curve(plan.config, plan.seed, plan.epochs)
-    result = {"error": float(curve[epoch - 1]), "pairs": float(pairs_until(plan.config, plan.epochs)[epoch - 1])}
-    if epoch == plan.epochs:
-        conductor.ended(plan.key, "complete", **result)
-        return True
-    decision = conductor.report(plan.key, epoch, result["error"])
-    if decision is not None and decision.stop:
-        conductor.ended(plan.key, "stopped", **result)
-        return True
-    return False
-
-
-def sampled(sampler: str, space: Mapping[str, Any], budget: float, world: World) -> Search:
-    """Draw with a sampler and train everything once to its end: no priors, no stopping, no confirmation."""
-    plain = {"priors": False, "ends": False}
-    experiment = experiment_of(
-        {**space, **plain},
+def sampler_alone(sampler: str, space: Mapping[str, Any], budget: float, world: World) -> Search:
+    """Sample and train everything once to its end: no warm start, no stopping, no confirmation."""
+    experiment = make_experiment(
+        {**space, "warm_start": False, "baselines": False},
         budget,
         world,
         sampler={"name": sampler},
@@ -177,29 +131,71 @@ def sampled(sampler: str, space: Mapping[str, Any], budget: float, world: World)
         stopping={"name": "none"},
         confirm={"enabled": False},
     )
-    return conduct(experiment, world)
-
-
-def _as_expected(groups: Mapping[str, Sequence[Trial]]) -> np.ndarray:
-    trials = [trial for group in groups.values() for trial in group]
-    return posterior.fit_trials(trials).errors([group[0].config for group in groups.values()])
+    return simulate(experiment, world)
 
 
 @contextmanager
-def candidates_by_expected_errors() -> Iterator[None]:
-    """Choose whom to confirm by what the belief expects of each, instead of by the errors as measured."""
-    chosen, confirm.measured = confirm.measured, _as_expected
+def candidates_by_posterior_error() -> Iterator[None]:
+    """Choose the configurations to replicate by the surrogate's posterior errors instead of the measured ones."""
+    by_measured = confirmation.candidates
+
+    def by_posterior(trials: Sequence[Trial], limit: int, baselines: Iterable[str] = ()) -> list[str]:
+        finished = [trial for trial in trials if trial.role is Role.SEARCH and trial.finished]
+        errors = fit_surrogate(finished).errors([trial.config for trial in finished])
+        smoothed = [replace(trial, error=float(error)) for trial, error in zip(finished, errors, strict=True)]
+        return by_measured(smoothed, limit, list(baselines))
+
+    confirmation.candidates = by_posterior
     try:
         yield
     finally:
-        confirm.measured = chosen
+        confirmation.candidates = by_measured
 
 
-# --- what others do -------------------------------------------------------------------------------------------
+# --- other methods --------------------------------------------------------------------------------------------
 
 
-def paper_grid() -> list[dict[str, Any]]:
-    """Return the paper's own study: every group and the two ends, gamma_gnr = 1."""
+@dataclass
+class Trainings:
+    """Trainings of one world, one after the other. Every pair is charged to `spent`."""
+
+    world: World
+    spent: float = 0.0
+    trials: list[Trial] = field(default_factory=list)
+
+    def train(self, params: Params, *, seed: int = 0, until: int = EPOCHS, since: int = 0) -> Trial:
+        """Train from epoch `since` to `until` of the full horizon."""
+        config = _config(params)
+        errors, pairs = self.world.curve(config, seed), cumulative_pairs(config)
+        charged = float(pairs[until - 1] - (pairs[since - 1] if since else 0.0))
+        self.spent += charged
+        identity = config_id(params)
+        trial = Trial(
+            key=f"{identity}-{seed}", number=len(self.trials), role=Role.SEARCH, config_id=identity, config=config,
+            seed=seed, epochs=EPOCHS, full_horizon=True, sampled_at=self.spent, ended_at=self.spent,
+            status=Status.COMPLETE if until == EPOCHS else Status.STOPPED, pairs=charged,
+            error=float(errors[until - 1]),
+        )  # fmt: skip
+        self.trials.append(trial)
+        return trial
+
+    def search(self) -> Search:
+        """Return the trainings so far as a search."""
+        return Search(
+            directory=Path(),
+            header=SearchStarted(),
+            trials=tuple(self.trials),
+            reference=self.world.table.reference,
+            phase=Phase.DONE,
+        )
+
+
+def _config(params: Params) -> TrialConfig:
+    return trial_config(params, total_steps=EPOCHS * STEPS_PER_EPOCH, rho=0.2)
+
+
+def paper_grid() -> list[Params]:
+    """Return the paper's own study: every group and the two baselines, gamma_gnr = 1."""
     groups: list[schedules.Schedule] = [schedules.constant(p) for p in (0.0, *TENTHS, 1.0)]
     groups += [schedules.piecewise(a, b) for a in (0.0, 1.0) for b in TENTHS]
     groups += [schedules.piecewise(a, 0.5) for a in TENTHS]
@@ -210,96 +206,99 @@ def paper_grid() -> list[dict[str, Any]]:
 
 
 def grid(budget: float, world: World, seeds: int = 5) -> Search:
-    """Train the paper's grid, one seed of everything in random order, then the next seed, up to five."""
-    points = paper_grid()
+    """Train the paper's grid: one seed of everything in random order, then the next seed, up to five."""
+    points, trainings = paper_grid(), Trainings(world)
     rng = np.random.default_rng(world.number)
     for seed in range(seeds):
         for i in rng.permutation(len(points)):
-            if world.spent >= budget:
-                return world.search()
-            world.train(points[i], seed=seed)
-    return world.search()
+            if trainings.spent >= budget:
+                return trainings.search()
+            trainings.train(points[i], seed=seed)
+    return trainings.search()
 
 
-def _draws(space: Mapping[str, Any], sampler: optuna.samplers.BaseSampler) -> Iterator[tuple[optuna.Study, Any, Any]]:
+def _ask(
+    space: Mapping[str, Any], sampler: optuna.samplers.BaseSampler
+) -> Iterator[tuple[optuna.Study, optuna.Trial, Params]]:
     study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
     validated = Space.model_validate(space)
     while True:
         trial = study.ask()
-        yield study, trial, validated.draw(trial)  # type: ignore[arg-type]
+        yield study, trial, validated.sample(trial)
 
 
 def stock(budget: float, world: World) -> Search:
-    """Ray-style: MO-TPE on the paper's parameters, ASHA on error with Ray's defaults, partial told as complete.
+    """MO-TPE on the paper's parameters, ASHA on error with Ray's defaults, partial results told as complete.
 
     The trials run one after the other, which is the best case for the sampler. What it calls complete is marked so.
     """
+    trainings = Trainings(world)
     rungs: dict[int, list[float]] = {rung: [] for rung in RAY_RUNGS}
-    for study, asked, point in _draws(NATIVE, optuna.samplers.TPESampler(seed=world.number)):
-        trial = world.train(point, until=_asha_end(world, point, rungs))
-        world.trials[-1] = replace(trial, status="complete")
+    for study, asked, params in _ask(NATIVE, optuna.samplers.TPESampler(seed=world.number)):
+        trial = trainings.train(params, until=_asha_end(world.curve(_config(params), 0), rungs))
+        trainings.trials[-1] = replace(trial, status=Status.COMPLETE)
         study.tell(asked, (trial.error, trial.extra_propagation))
-        if world.spent >= budget:
+        if trainings.spent >= budget:
             break
-    return world.search()
+    return trainings.search()
 
 
-def _asha_end(world: World, point: Mapping[str, Any], rungs: dict[int, list[float]]) -> int:
-    """Return the epoch at which Ray's ASHA would end this trial, and let its rungs remember it."""
-    errors = world.curve(configuration(point, total_steps=EPOCHS * STEPS_PER_EPOCH, rho=0.2), 0)
+def _asha_end(errors: np.ndarray, rungs: dict[int, list[float]]) -> int:
+    """Return the epoch at which Ray's ASHA ends a trial with these errors; they are added to the rungs it reaches."""
     for rung, seen in rungs.items():
         error = float(errors[rung - 1])
-        cut = np.percentile(seen, 100 / RAY_REDUCTION) if seen else np.inf
+        limit = np.percentile(seen, 100 / RAY_REDUCTION_FACTOR) if seen else np.inf
         seen.append(error)
-        if error > cut:
+        if error > limit:
             return rung
     return EPOCHS
 
 
 def top_k(budget: float, world: World, share: float = 1 / 3) -> Search:
-    """Draw at random in the cost coordinates, train one epoch each with a share of the budget, finish the best."""
+    """Sample at random, train one epoch each with a share of the budget, then train the best to their end."""
+    trainings = Trainings(world)
+    first: list[tuple[Trial, Params]] = []
     space = cost_space(world.table, log=True)
-    first: list[tuple[Trial, dict[str, Any]]] = []
-    for _, _, point in _draws(space, optuna.samplers.RandomSampler(seed=world.number)):
-        first.append((world.train(point, until=1), point))
-        if world.spent >= share * budget:
+    for _, _, params in _ask(space, optuna.samplers.RandomSampler(seed=world.number)):
+        first.append((trainings.train(params, until=1), params))
+        if trainings.spent >= share * budget:
             break
     order = pareto_order(np.array([(t.error, t.extra_propagation) for t, _ in first], dtype=float))
     for i in order:
-        if world.spent >= budget:
+        if trainings.spent >= budget:
             break
-        world.train(first[i][1], since=1)
-    return world.search()
+        trainings.train(first[i][1], since=1)
+    return trainings.search()
 
 
 # --- fronts ---------------------------------------------------------------------------------------------------
 
 
-Claims = list[tuple[Mapping[str, Any], float]]
+Front = list[tuple[TrialConfig, float]]
 
 
-def truth_of(configs: Iterable[Mapping[str, Any]], table: Table) -> list[tuple[float, float]]:
+def true_points(configs: Iterable[TrialConfig], table: Table) -> list[tuple[float, float]]:
     """Return the true mean error and the cost of each configuration."""
-    return [(table.truth(place_of(c, table)), float(c["extra_propagation"])) for c in configs]
+    return [(table.true_error(locate(c, table)), c.extra_propagation) for c in configs]
 
 
-def front_as_measured(search: Search) -> Claims:
-    """Return the front of the mean errors; once there are replicates, of the replicated ones."""
-    rows = noise.summarise(search)
-    able = [row for row, ok in zip(rows, noise.eligible(rows, search), strict=True) if ok]
-    members = pareto.front([(row.error_mean, row.extra_propagation) for row in able])
-    return [(row.config, row.error_mean) for row, member in zip(able, members, strict=True) if member]
+def measured_front(analysis: Analysis) -> Front:
+    """Return the front of the mean errors; once there are replicates, of the replicated configurations."""
+    mask = replicated_mask(analysis.summaries, analysis.search)
+    rows = [row for row, allowed in zip(analysis.summaries, mask, strict=True) if allowed]
+    members = pareto.nondominated([(row.error_mean, row.extra_propagation) for row in rows])
+    return [(row.config, row.error_mean) for row, member in zip(rows, members, strict=True) if member]
 
 
-def front_as_expected(search: Search) -> Claims:
-    """Return the front of the expected errors: what we deliver."""
-    return [(row.config, row.error_expected) for row in noise.summarise(search) if row.on_front]
+def posterior_front(analysis: Analysis) -> Front:
+    """Return the front of the posterior errors: the one that a search delivers."""
+    return [(point.config, point.error_posterior) for point in analysis.points]
 
 
-def cut(search: Search, budget: float) -> Search:
+def truncate(search: Search, budget: float) -> Search:
     """Return a search as it stood when `budget` pairs were spent, in the order in which its trials ended."""
     spent, kept = 0.0, []
-    for trial in sorted((t for t in search.trials if t.ended is not None), key=lambda t: t.ended or 0.0):
+    for trial in sorted((t for t in search.trials if t.ended_at is not None), key=lambda t: t.ended_at or 0.0):
         if spent >= budget:
             break
         spent += trial.pairs

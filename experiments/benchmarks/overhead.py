@@ -19,10 +19,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from rst_tune.analysis.records import Search
-from rst_tune.training.data import load_dataset
-from rst_tune.tuning.experiment import load_experiment
 from rst_tune.tuning.plan import measure_pair
 from rst_tune.tuning.run import run_search
+
+from rst_tune.training.data import load_dataset
+from rst_tune.tuning.experiment import load_experiment
 
 SECONDS_A_TURN = 0.3
 BUSY = 0.9

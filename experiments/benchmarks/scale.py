@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
 from rst_tune.analysis.records import Record, Replay
 from rst_tune.tuning.conductor import Conductor, Plan
+
 from rst_tune.tuning.experiment import Experiment, load_space
 from rst_tune.tuning.study import SearchStudy
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-
 from rst_tune.analysis.records import Record, Replay
 from rst_tune.tuning.conductor import Conductor
+
 from rst_tune.tuning.experiment import load_experiment
 from rst_tune.tuning.study import SearchStudy
 

@@ -19,8 +19,9 @@ from types import SimpleNamespace
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from rst_tune.tracking import quiet, sync  # noqa: E402
 from rst_tune.tracking.door import connect, embedded_uri  # noqa: E402
+
+from rst_tune.tracking import quiet, sync  # noqa: E402
 from tests.tracking import servers  # noqa: E402
 from tests.tracking.reading import count_points  # noqa: E402
 from tests.tracking.writing import METRICS, large_search  # noqa: E402

@@ -1,11 +1,11 @@
 """The search itself, ours against stock parts at equal pairs: real searches, their fronts trained again on fresh seeds.
 
-A search delivers a front and believes some errors of it. The errors that count are those of the same configurations
-on seeds that no search has seen. The hypervolume of those true means is what a search was worth.
+A search delivers a front with errors. The true errors are those of the same configurations on seeds that no search has
+used; searches are compared by the hypervolume of these true means.
 """
 
-import gzip
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,13 @@ import stock
 from claims import Fit, interval
 from plotly.subplots import make_subplots
 from scipy import stats
-from studies import KEPT, Study, keep_as, kept, write_lines
+from studies import KEPT, Study, keep_as, kept, read_lines, write_lines
 
-from rst_tune import workflow
-from rst_tune.analysis import fronts, pareto
-from rst_tune.analysis.records import Search, config_id, load
-from rst_tune.report import words
+from rst_tune import api
+from rst_tune.analysis import pareto
+from rst_tune.analysis.analysis import Analysis
+from rst_tune.records import Search, config_id
+from rst_tune.report import formatting
 from rst_tune.report.figures import style
 from rst_tune.training.task import Task
 from rst_tune.tuning.experiment import Experiment
@@ -39,7 +40,7 @@ FRONTS, TRUTH = f"{NAME}_fronts.jsonl.gz", f"{NAME}_truth"
 METHODS = {
     "ours": ("rst-tune", style.BLUE, "circle"),
     "stock": ("stock", style.RED, "diamond"),
-    "stock-whole": ("stock, whole trainings only", style.ORANGE, "square"),
+    "stock-complete": ("stock, complete trainings only", style.ORANGE, "square"),
 }
 SEEDS_APART = 100
 
@@ -47,23 +48,23 @@ Line = dict[str, Any]
 
 
 def train(folder: Path, repeats: int = REPEATS, budget: float = BUDGET, *more: str) -> None:
-    """Run all searches, then train every delivered configuration on fresh seeds. What is there is not run again."""
+    """Run all searches, then train every delivered configuration on fresh seeds. Finished searches are skipped."""
     for repeat in range(repeats):
         seed = repeat * SEEDS_APART
         settings = (f"budget.pairs={budget}", f"seed={seed}", "tracking.enabled=false", *more)
-        workflow.search(Study(name="", experiment="digits", settings=settings).resolved(), folder / f"ours-{repeat}")
+        api.search(Study(name="", experiment="digits", settings=settings).load(), folder / f"ours-{repeat}")
         stock.search(folder / f"stock-{repeat}", budget=budget, seed=seed)
-    workflow.search(_truth(delivered(folder)), folder / "truth")
+    api.search(_truth(delivered(folder)), folder / "truth")
 
 
 def _truth(lines: list[Line], seeds: int = FRESH_SEEDS) -> Experiment:
     """Return the grid of all delivered configurations on seeds that no search has used."""
-    points = {config_id(p["coordinates"]): p["coordinates"] for line in lines for p in line["points"]}
+    points = {config_id(p["params"]): p["params"] for line in lines for p in line["points"]}
     return Experiment.model_validate(
         {
             "name": TRUTH,
             "task": Task().model_dump(),
-            "space": {"coordinates": "native", "families": {}, "points": list(points.values())},
+            "space": {"parametrization": "native", "families": {}, "points_to_evaluate": list(points.values())},
             "sampler": {"name": "grid"},
             "budget": {"trials": len(points) + 2},
             "fidelity": {"kind": "full"},
@@ -77,63 +78,62 @@ def _truth(lines: list[Line], seeds: int = FRESH_SEEDS) -> Experiment:
 
 
 def delivered(folder: Path) -> list[Line]:
-    """Return the front of every search that is done, as it believes it: one line a method and repeat."""
+    """Return the front of every finished search with its reported errors: one line per method and repeat."""
     lines = []
     for repeat in range(len(list(folder.glob("ours-*")))):
-        lines.append(_ours(repeat, load(folder / f"ours-{repeat}")))
+        lines.append(_ours(repeat, api.analyze(folder / f"ours-{repeat}")))
         trials = json.loads((folder / f"stock-{repeat}" / stock.RESULT_NAME).read_text())
-        whole = [trial for trial in trials if trial["epochs"] == Task().recipe.epochs]
-        lines += [_stock("stock", repeat, trials, trials), _stock("stock-whole", repeat, whole, trials)]
+        complete = [trial for trial in trials if trial["epochs"] == Task().recipe.epochs]
+        lines += [_stock("stock", repeat, trials, trials), _stock("stock-complete", repeat, complete, trials)]
     return lines
 
 
-def _ours(repeat: int, search: Search) -> Line:
-    points = [
-        _point(p.config["coordinates"], p.error_expected, p.extra_propagation) for p in fronts.delivered(search).points
-    ]
-    counts = {"trials": len(search.trials), "whole": len(search.finished()), "pairs": search.pairs}
-    return {"method": "ours", "repeat": repeat, **counts, "commit": search.header["commit"], "points": points}
+def _ours(repeat: int, analysis: Analysis) -> Line:
+    search = analysis.search
+    points = [_point(p.config.params, p.error_posterior, p.extra_propagation) for p in analysis.points]
+    counts = {"trials": len(search.trials), "complete": len(search.finished()), "pairs": search.pairs}
+    return {"method": "ours", "repeat": repeat, **counts, "commit": search.header.commit, "points": points}
 
 
 def _stock(method: str, repeat: int, eligible: list[Line], trials: list[Line]) -> Line:
-    mask = pareto.front(np.array([(t["error"], t["cost"]) for t in eligible])) if eligible else []
+    mask = pareto.nondominated([(t["error"], t["cost"]) for t in eligible])
     chosen = [t for t, member in zip(eligible, mask, strict=True) if member]
-    whole = sum(t["epochs"] == Task().recipe.epochs for t in trials)
-    counts = {"trials": len(trials), "whole": whole, "pairs": sum(t["pairs"] for t in trials)}
-    points = [_point(t["point"], t["error"], t["cost"]) for t in chosen]
+    complete = sum(t["epochs"] == Task().recipe.epochs for t in trials)
+    counts = {"trials": len(trials), "complete": complete, "pairs": sum(t["pairs"] for t in trials)}
+    points = [_point(t["params"], t["error"], t["cost"]) for t in chosen]
     return {"method": method, "repeat": repeat, **counts, "points": points}
 
 
-def _point(coordinates: Line, error: float, cost: float) -> Line:
-    return {"coordinates": coordinates, "believed": error, "cost": cost}
+def _point(params: Mapping[str, Any], error: float, cost: float) -> Line:
+    return {"params": dict(params), "reported": error, "cost": cost}
 
 
 def keep(folder: Path, records: Path = KEPT) -> None:
-    """Write the fronts and the record of their fresh trainings, small."""
+    """Write the fronts, and the record of their fresh trainings."""
     write_lines(records / FRONTS, delivered(folder))
     keep_as(TRUTH, folder / "truth", records)
 
 
-# --- what came out ----------------------------------------------------------------------------------------------
+# --- the comparison ---------------------------------------------------------------------------------------------
 
 
 def _volume(points: list[tuple[float, float]]) -> float:
-    return float(pareto.hypervolume(np.array(points), REFERENCE)) if points else 0.0
+    return pareto.hypervolume(points, REFERENCE)
 
 
-def judged(lines: list[Line], truth: Search) -> list[Line]:
-    """Return each line with its hypervolume as believed and as true, and the true points."""
+def with_volumes(lines: list[Line], truth: Search) -> list[Line]:
+    """Return each line with its reported and its true hypervolume, and the true points."""
     errors = {key: fmean(t.error for t in trials if t.error is not None) for key, trials in truth.by_config().items()}
     found = []
     for line in lines:
-        true = [(errors[config_id(p["coordinates"])], p["cost"]) for p in line["points"]]
-        believed = [(p["believed"], p["cost"]) for p in line["points"]]
-        found.append(line | {"true": _volume(true), "believed": _volume(believed), "reached": true})
+        true = [(errors[config_id(p["params"])], p["cost"]) for p in line["points"]]
+        reported = [(p["reported"], p["cost"]) for p in line["points"]]
+        found.append(line | {"true": _volume(true), "reported": _volume(reported), "true_points": true})
     return found
 
 
 def volumes(lines: list[Line], method: str, kind: str) -> list[float]:
-    """Return the hypervolumes of a method, one a repeat."""
+    """Return the hypervolumes of a method, one per repeat."""
     return [line[kind] for line in lines if line["method"] == method]
 
 
@@ -145,7 +145,7 @@ def difference(left: list[float], right: list[float]) -> Fit:
 
 
 def write(page: "Page", records: Path = KEPT) -> None:
-    """Write the section, or that there is nothing to write of."""
+    """Write the section, or that there are no records."""
     truth, path = kept(TRUTH, records), records / FRONTS
     if truth is None or not path.exists():
         page.say(
@@ -153,23 +153,23 @@ def write(page: "Page", records: Path = KEPT) -> None:
             f"`python experiments/results/make.py --fresh --only {NAME}`."
         )
         return
-    lines = judged([json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()], truth)
+    lines = with_volumes([json.loads(line) for line in read_lines(path)], truth)
     repeats = 1 + max(line["repeat"] for line in lines)
     page.say(
         f"`digits`, searched {repeats} times by `rst-tune` and {repeats} times by Ray's `OptunaSearch` with two "
         "metrics under Ray's `ASHAScheduler` on error (`experiments/results/stock.py`), "
         f"{BUDGET:,} propagation pairs each, confirmation included. Every delivered configuration was then trained on "
-        f"{FRESH_SEEDS} fresh seeds; *true* is the hypervolume of those means, *believed* that of the errors the "
-        f"search reported, both against the reference (error {REFERENCE[0]:g} %, Δη {REFERENCE[1]:g}). *Whole "
-        "trainings only* is the stock search for a person who knows to throw away what ASHA stopped."
+        f"{FRESH_SEEDS} fresh seeds; *true* is the hypervolume of those means, *reported* that of the errors that the "
+        f"search reported, both against the reference (error {REFERENCE[0]:g} %, Δη {REFERENCE[1]:g}). *Complete "
+        "trainings only* is the front of the stock search without the trials that ASHA stopped."
     )
-    wall = words.duration(sum(trial.seconds for trial in truth.trials))
+    training = formatting.duration(sum(trial.seconds for trial in truth.trials))
     made = (
-        f"`python experiments/results/make.py --fresh --only {NAME}` · commit `{truth.header['commit'][:7]}` · "
-        f"fresh seeds {FRESH_SEED}–{FRESH_SEED + FRESH_SEEDS - 1} · {len(truth.trials)} trainings to judge ({wall})"
+        f"`python experiments/results/make.py --fresh --only {NAME}` · commit `{truth.header.commit[:7]}` · "
+        f"fresh seeds {FRESH_SEED}–{FRESH_SEED + FRESH_SEEDS - 1} · {len(truth.trials)} fresh trainings ({training})"
     )
-    page.picture("search", "Hypervolume believed and true, and the fronts as they truly are", figure(lines), made)
-    page.table(["search", "true", "believed", "points", "trials", "of them whole", "pairs"], _body(lines))
+    page.picture("search", "Reported and true hypervolume, and the fronts of the true errors", figure(lines), made)
+    page.table(["search", "true", "reported", "points", "trials", "complete", "pairs"], _body(lines))
     _say_difference(page, lines)
 
 
@@ -177,30 +177,30 @@ def _body(lines: list[Line]) -> list[list[str]]:
     body = []
     for method, (name, _, _) in METHODS.items():
         own = [line for line in lines if line["method"] == method]
-        true, believed = interval([line["true"] for line in own]), fmean(line["believed"] for line in own)
+        true, reported = interval([line["true"] for line in own]), fmean(line["reported"] for line in own)
         cells = [
             fmean(len(line["points"]) for line in own),
-            *(fmean(line[k] for line in own) for k in ("trials", "whole")),
+            *(fmean(line[k] for line in own) for k in ("trials", "complete")),
         ]
         pairs = f"{fmean(line['pairs'] for line in own):,.0f}"
         body.append(
-            [name, words.difference(*true) if true else "", f"{believed:.2f}", *(f"{c:.1f}" for c in cells), pairs]
+            [name, formatting.difference(*true) if true else "", f"{reported:.2f}", *(f"{c:.1f}" for c in cells), pairs]
         )
     return [[cell.lstrip("+").replace("[+", "[").replace(", +", ", ") for cell in row] for row in body]
 
 
 def _say_difference(page: "Page", lines: list[Line]) -> None:
-    for other in ("stock", "stock-whole"):
+    for other in ("stock", "stock-complete"):
         gap, low, high = difference(volumes(lines, "ours", "true"), volumes(lines, other, "true"))
         word = "more" if low > 0 else "less" if high < 0 else "not distinguishable"
         page.say(f"Ours minus {METHODS[other][0]}: {gap:+.2f} (95 % interval {low:+.2f} … {high:+.2f}): {word}.")
 
 
 def figure(lines: list[Line]) -> go.Figure:
-    """Draw the hypervolumes on the left, the true fronts on the right."""
+    """Draw the hypervolumes on the left, the fronts of the true errors on the right."""
     fig = make_subplots(cols=2, rows=1, column_widths=[0.42, 0.58], horizontal_spacing=0.1)
     for place, (method, (name, color, symbol)) in enumerate(METHODS.items()):
-        for shift, kind in ((-0.17, "believed"), (0.17, "true")):
+        for shift, kind in ((-0.17, "reported"), (0.17, "true")):
             values = volumes(lines, method, kind)
             hollow = symbol if kind == "true" else f"{symbol}-open"
             marker = {"color": color, "symbol": hollow, "size": 9}
@@ -224,10 +224,10 @@ def _mean_trace(fig: go.Figure, x: float, values: list[float], color: str) -> No
 
 
 def _front_trace(fig: go.Figure, line: Line, name: str, color: str, symbol: str) -> None:
-    if not line["reached"]:
+    if not line["true_points"]:
         return
-    reached = np.array(line["reached"])
-    best = sorted(reached[pareto.front(reached)].tolist(), key=lambda p: p[1])
+    points = np.array(line["true_points"])
+    best = sorted(points[pareto.nondominated(points)].tolist(), key=lambda p: p[1])
     fig.add_scatter(
         x=[p[1] for p in best], y=[p[0] for p in best], mode="lines+markers", name=name, legendgroup=name,
         showlegend=line["repeat"] == 0, line={"shape": "hv", "color": color, "width": 1},
@@ -243,6 +243,6 @@ def _dressed(fig: go.Figure) -> go.Figure:
     fig.update_yaxes(gridcolor=style.GRID, zeroline=False)
     names = [f"{name.replace(', ', ',<br>')}" for name, _, _ in METHODS.values()]
     fig.update_xaxes(tickvals=[0, 1, 2], ticktext=names, showgrid=False, range=[-0.5, 2.5], row=1, col=1)
-    fig.update_yaxes(title={"text": "hypervolume (open: believed, full: true)", "font": {"size": 13}}, row=1, col=1)
+    fig.update_yaxes(title={"text": "hypervolume (open: reported, filled: true)", "font": {"size": 13}}, row=1, col=1)
     fig.update_xaxes(title={"text": "extra propagation Δη", "font": {"size": 13}}, tickformat=".0%", row=1, col=2)
     return fig.update_yaxes(title={"text": "true error, %", "font": {"size": 13}}, row=1, col=2)

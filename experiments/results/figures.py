@@ -1,4 +1,4 @@
-"""The figures of the result page: a search in, a Plotly figure out."""
+"""The figures of the result page: functions from summaries to Plotly figures."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 from claims import Rows, by_seed, find, grid_of, sam, sgd
 from plotly.subplots import make_subplots
 
-from rst_tune.analysis.noise import ConfigSummary
-from rst_tune.analysis.records import Search
+from rst_tune.analysis.replicates import ConfigSummary
+from rst_tune.records import Search
 from rst_tune.report.figures import style
 from rst_tune.report.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, SKY
 
@@ -28,13 +28,13 @@ GROUPS: dict[str, tuple[str, str, str]] = {
 }
 SMALL = {"size": 13}
 BARS = {"thickness": 1.2, "width": 3}
-ENDS = {"SGD": (GREY, "dash"), "SAM": (INK, "dot")}
+BASELINES = {"SGD": (GREY, "dash"), "SAM": (INK, "dot")}
 CIFAR = ("SGD", "SAM", "RST 0.5", "RST 0.8", "G-RST 0.5, γ 2", "SAM late", "SAM early")
 
 
 def group_of(row: ConfigSummary) -> str | None:
     """Return the paper's group of a schedule; None for SGD and SAM."""
-    schedule = row.config["schedule"]
+    schedule = row.config.schedule
     match schedule["family"]:
         case "constant":
             return "constant" if 0 < schedule["p"] < 1 else None
@@ -54,7 +54,7 @@ def members(name: str, rows: Rows) -> list[ConfigSummary]:
 
 
 def _place(row: ConfigSummary, axis: str) -> float:
-    return row.extra_propagation if axis == "Δη" else float(row.config["schedule"][axis])
+    return row.extra_propagation if axis == "Δη" else float(row.config.schedule[axis])
 
 
 def _sems(rows: Rows) -> dict[str, Any]:
@@ -79,9 +79,9 @@ def groups(rows: Rows) -> go.Figure:
         own = sorted(members(name, rows), key=lambda r: _place(r, axis))
         where = {"row": index // 4 + 1, "col": index % 4 + 1}
         trig = name == "trigonometric"
-        sides = ["middle left" if "1" in r.config["schedule"]["family"] else "middle right" for r in own]
+        sides = ["middle left" if "1" in r.config.schedule["family"] else "middle right" for r in own]
         more = {"mode": "markers+text", "textposition": sides, "textfont": {"size": 10}} if trig else {}
-        text = [r.config["schedule"]["family"] for r in own] if trig else None
+        text = [r.config.schedule["family"] for r in own] if trig else None
         xs = [_place(r, axis) for r in own]
         grid.add_trace(_points(own, xs, name, color, symbol, showlegend=False, text=text, size=7, **more), **where)
         grid.update_xaxes(
@@ -90,12 +90,12 @@ def groups(rows: Rows) -> go.Figure:
             tickvals=[0.1, 0.3, 0.5, 0.7, 0.9],
             **where,
         )
-        _end_lines(grid, rows, first=index == 0, **where)
+        _baseline_lines(grid, rows, first=index == 0, **where)
     return _dressed(grid, rows)
 
 
-def _end_lines(grid: go.Figure, rows: Rows, *, first: bool, **where: int) -> None:
-    for (name, (color, dash)), row in zip(ENDS.items(), (sgd(rows), sam(rows)), strict=True):
+def _baseline_lines(grid: go.Figure, rows: Rows, *, first: bool, **where: int) -> None:
+    for (name, (color, dash)), row in zip(BASELINES.items(), (sgd(rows), sam(rows)), strict=True):
         line = go.Scatter(
             x=[0, 1], y=[row.error_mean] * 2, mode="lines", name=name, legendgroup=name, showlegend=first,
             line={"color": color, "dash": dash, "width": 1.5},
@@ -131,7 +131,7 @@ def summary(rows: Rows) -> go.Figure:
 
 
 def _spread(row: ConfigSummary, group: Rows) -> float:
-    """Return a small shift for schedules of one group that all cost the same, so that they can be told apart."""
+    """Return a small shift for schedules of one group that all cost the same, so that they do not overlap."""
     same = [r for r in group if abs(r.extra_propagation - row.extra_propagation) < 0.02]
     return 0.0 if len(same) < 3 else 0.006 * (same.index(row) - (len(same) - 1) / 2)
 
@@ -142,9 +142,9 @@ def wide(x: str, y: str, height: int) -> go.Figure:
 
 
 def extra_time(search: Search) -> dict[str, list[float]]:
-    """Return for each configuration the extra time of its runs, in shares of the rest of the same run.
+    """Return per configuration the time of the second passes of each run over that of the rest of the same run.
 
-    Both are measured in one run, so that another load of the machine at another time does not matter.
+    Both are measured in one run, so the load of the machine at other times does not matter.
     """
     found: dict[str, list[float]] = {}
     for trial in search.finished():
@@ -155,7 +155,7 @@ def extra_time(search: Search) -> dict[str, list[float]]:
 
 def times(search: Search, rows: Rows) -> go.Figure:
     """Draw the extra time against the extra propagation, with the line through the origin that fits best."""
-    fig = wide("extra propagation Δη", "extra training time, % of a step without", 400)
+    fig = wide("extra propagation Δη", "extra training time, % of a plain step", 400)
     measured = extra_time(search)
     for name, (color, symbol, _) in GROUPS.items():
         own = members(name, rows)
@@ -170,7 +170,7 @@ def times(search: Search, rows: Rows) -> go.Figure:
 
 
 def time_slope(rows: Rows, measured: dict[str, list[float]]) -> float:
-    """Return the extra time that one unit of extra propagation costs, by least squares through the origin."""
+    """Return the extra time per unit of extra propagation, by least squares through the origin."""
     costs = np.array([r.extra_propagation for r in rows])
     shares = np.array([float(np.median(measured[r.config_id])) for r in rows])
     return float(costs @ shares / (costs @ costs))
@@ -185,7 +185,7 @@ def _timed(rows: Rows, measured: dict[str, list[float]], name: str, color: str, 
 
 
 def gamma_map(rows: Rows) -> go.Figure:
-    """Draw the mean error over p and gamma_rst, the number in each cell, the best of each column framed."""
+    """Draw the mean error over p and gamma_rst, with the number in each cell and the best of each column framed."""
     grid = {place: fmean(errors.values()) for place, errors in grid_of(rows).items()}
     costs, gammas = sorted({p for p, _ in grid}), sorted({g for _, g in grid})
     z = [[grid[p, g] for p in costs] for g in gammas]

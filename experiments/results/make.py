@@ -1,6 +1,6 @@
 """Make the result page: `python experiments/results/make.py` from the kept records, with `--fresh` from new trainings.
 
-Every study is a search below `--work`; whatever is there already is not trained again, so an interrupted run goes on.
+Every study is a search below `--work`; finished ones are not trained again, so an interrupted run is resumed.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def refresh(work: Path, records: Path, only: list[str]) -> None:
 
 
 def main() -> None:
-    """Parse, train where asked for, and write the page and its figures."""
+    """Train where `--fresh` is given, then write the page and its figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fresh", action="store_true", help="train first, then keep the new records")
     parser.add_argument("--only", action="append", default=[], choices=[*studies.STUDIES, duel.NAME])

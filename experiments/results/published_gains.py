@@ -1,4 +1,4 @@
-"""Published against ours: how much of SAM's gain over SGD each schedule keeps, in the paper and here."""
+"""Published against ours: the share of SAM's gain over SGD that each schedule keeps, in the paper and here."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class Gain:
 
 
 def gains(rows: Rows) -> list[Gain]:
-    """Return every published cell whose schedule was trained here; suspect cells and the two ends are left out."""
+    """Return every published cell whose schedule was trained here; suspect cells and the baselines are left out."""
     found = []
     for pair in published.beside([row for row in published.results() if not row.suspect], rows):
         group, theirs = group_of(pair.ours), _published_gain(pair.published)

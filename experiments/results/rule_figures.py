@@ -1,4 +1,4 @@
-"""Ascent rules: the figure and the table of what each costs and gives."""
+"""Ascent rules: their figure, names and order, and the pairs that they spend."""
 
 from statistics import fmean
 
@@ -6,9 +6,8 @@ import plotly.graph_objects as go
 from claims import Rows, sgd
 from figures import BARS, wide
 
-from rst_tune.analysis import labels
-from rst_tune.analysis.noise import ConfigSummary
-from rst_tune.analysis.records import Search
+from rst_tune.analysis.replicates import ConfigSummary
+from rst_tune.records import Search
 from rst_tune.report.figures import style
 from rst_tune.report.figures.style import BLUE, GREY, INK, ORANGE, RED, SKY
 
@@ -27,18 +26,18 @@ MIXES: dict[tuple[float, bool], tuple[str, str, str]] = {
 
 def rule_name(row: ConfigSummary) -> str:
     """Return the name of the ascent rule, with its radius where it is not the recipe's."""
-    name = RULE_NAMES[row.config["rule"]]
-    return f"{name}, ρ {row.config['rho']:g}" if "rho" in row.config["coordinates"] else name
+    name = RULE_NAMES[row.config.rule]
+    return f"{name}, ρ {row.config.rho:g}" if "rho" in row.config.params else name
 
 
 def mix_of(row: ConfigSummary) -> tuple[float, bool]:
     """Return the probability of a constant schedule and whether gamma is above 1."""
-    return float(row.config["schedule"]["p"]), float(row.config["gamma_gnr"]) > 1.0
+    return float(row.config.schedule["p"]), row.config.gamma_gnr > 1.0
 
 
 def figure(rows: Rows) -> go.Figure:
-    """Draw the error of every rule alone, with RST and with G-RST, one line a rule."""
-    used = [r for r in rows if not labels.is_base(r.config)]
+    """Draw the error of every rule alone, with RST and with G-RST, one line per rule."""
+    used = [r for r in rows if not r.config.is_base]
     names = list(dict.fromkeys(rule_name(r) for r in sorted(used, key=rule_order)))
     fig = wide("validation error, %", "", 460)
     for offset, (mix, (title, color, symbol)) in enumerate(MIXES.items()):
@@ -59,16 +58,11 @@ def figure(rows: Rows) -> go.Figure:
 
 
 def rule_order(row: ConfigSummary) -> tuple[int, float, int]:
-    """Return the place of a configuration in the table: by rule, radius and scheme."""
-    return list(RULE_NAMES).index(row.config["rule"]), float(row.config["rho"]), list(MIXES).index(mix_of(row))
+    """Return the sort key of a configuration in the table: rule, radius, scheme."""
+    return list(RULE_NAMES).index(row.config.rule), row.config.rho, list(MIXES).index(mix_of(row))
 
 
 def realized(search: Search, row: ConfigSummary) -> float:
-    """Return the extra pairs a step that were really spent, whatever the rule spends them on."""
-    steps = row_steps(search)
-    return fmean(t.pairs for t in search.by_config()[row.config_id]) / steps - 1
-
-
-def row_steps(search: Search) -> int:
-    """Return the steps of one training."""
-    return int(search.header["steps_per_epoch"]) * int(search.header["experiment"]["task"]["recipe"]["epochs"])
+    """Return the extra pairs per step that were spent."""
+    trials = search.by_config()[row.config_id]
+    return fmean(t.pairs for t in trials) / (search.header.steps_per_epoch * trials[0].epochs) - 1

@@ -1,7 +1,7 @@
-"""The search that people put together from stock parts, to compare with: Ray's OptunaSearch under Ray's ASHA.
+"""A search of stock parts, for comparison: Ray's OptunaSearch under Ray's ASHA.
 
-Two metrics go to Optuna (error and extra propagation), ASHA stops by error, and a trial that it stops is told to
-Optuna with the error it had: that is what these parts do when they are plugged together.
+Optuna gets two metrics (error and extra propagation), ASHA stops by error, and a stopped trial is told to Optuna with
+the error it had: the default behaviour of these parts in combination.
 """
 
 import json
@@ -10,26 +10,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rst_tune.training.data import load_dataset
 from rst_tune.training.loop import Run
-from rst_tune.training.task import Method, Task
-from rst_tune.tuning.cluster import connected
+from rst_tune.training.task import Task
+from rst_tune.tuning.backend.cluster import connected
+from rst_tune.tuning.backend.runner import to_method
 from rst_tune.tuning.experiment import load_space
-from rst_tune.tuning.space import Space, configuration
+from rst_tune.tuning.space import Space, trial_config
 
 __all__ = ["RESULT_NAME", "search"]
 
 RESULT_NAME = "trials.json"
-CONCURRENT = 2
+MAX_CONCURRENT_TRIALS = 2
 
 
 def search(directory: Path, *, budget: float, seed: int, epochs: int | None = None) -> None:
-    """Search until `budget` pairs are spent and write how every trial ended. One that is written is not run again."""
+    """Search until `budget` pairs are spent and write how every trial ended. A finished search is not run again."""
     if (directory / RESULT_NAME).exists():
         return
     directory.mkdir(parents=True, exist_ok=True)
     with connected(None, log=directory / "log.txt"):
         results = _tuner(directory, budget, seed, epochs or Task().recipe.epochs).fit()
-    trials = [_ending(result) for result in results if result.metrics and "error" in result.metrics]
+    trials = [_last_report(result) for result in results if result.metrics and "error" in result.metrics]
     (directory / RESULT_NAME).write_text(json.dumps(trials, indent=1) + "\n")
 
 
@@ -39,10 +41,10 @@ def _tuner(directory: Path, budget: float, seed: int, epochs: int) -> Any:
     from ray.tune.schedulers import ASHAScheduler
     from ray.tune.search.optuna import OptunaSearch
 
-    # The workers need not find this file: it travels with the function.
+    # Workers cannot import this file: it is pickled with the function.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     algorithm = OptunaSearch(
-        space=_draw,
+        space=_sample,
         metric=["error", "cost"],
         mode=["min", "min"],
         sampler=TPESampler(seed=seed),
@@ -51,7 +53,7 @@ def _tuner(directory: Path, budget: float, seed: int, epochs: int) -> Any:
         search_alg=algorithm,
         scheduler=ASHAScheduler(metric="error", mode="min", max_t=epochs),
         num_samples=-1,
-        max_concurrent_trials=CONCURRENT,
+        max_concurrent_trials=MAX_CONCURRENT_TRIALS,
     )
     run = tune.RunConfig(
         name="stock",
@@ -64,9 +66,9 @@ def _tuner(directory: Path, budget: float, seed: int, epochs: int) -> Any:
     return tune.Tuner(trained, tune_config=chosen, run_config=run)
 
 
-def _draw(trial: Any) -> dict[str, Any]:
-    """Return the drawn point as a constant of the trial: the flat parameters alone do not say it."""
-    return {"point": _space().draw(trial)}
+def _sample(trial: Any) -> dict[str, Any]:
+    """Return the sampled parameters as a constant of the trial: Optuna's flat ones do not determine them."""
+    return {"params": _space().sample(trial)}
 
 
 @cache
@@ -82,24 +84,23 @@ def _train(config: dict[str, Any], seed: int, epochs: int) -> None:
 
     torch.set_num_threads(1)
     task = Task()
-    run = Run(task, Method(schedule={"family": "constant", "p": 0.0}), seed=seed, epochs=epochs, device="cpu")
-    point = configuration(config["point"], total_steps=run.total_steps, rho=task.recipe.rho)
-    run = Run(task, Method.from_config(point), seed=seed, epochs=epochs, device="cpu", data=run.data)
+    data, recipe, params = load_dataset(task.data), task.recipe, config["params"]
+    chosen = trial_config(params, total_steps=epochs * (len(data.train) // recipe.batch_size), rho=recipe.rho)
+    run = Run(task, to_method(chosen), seed=seed, epochs=epochs, device="cpu", data=data)
     while not run.finished:
-        measured = run.epoch()
-        error = measured.get("validation_error", 100.0)
-        tune.report({"error": error, "cost": point["extra_propagation"], "pairs": run.pairs, "point": config["point"]})
+        error = run.epoch().get("validation_error", 100.0)
+        tune.report({"error": error, "cost": chosen.extra_propagation, "pairs": run.pairs, "params": params})
 
 
-def _ending(result: Any) -> dict[str, Any]:
-    """Return a trial as its last report tells it."""
+def _last_report(result: Any) -> dict[str, Any]:
+    """Return the last report of a trial."""
     metrics = result.metrics
-    names = ("error", "cost", "pairs", "point")
+    names = ("error", "cost", "pairs", "params")
     return {name: metrics[name] for name in names} | {"epochs": metrics["training_iteration"]}
 
 
 def _stopper(budget: float) -> Any:
-    """Return what ends everything once the pairs of all trials reach the budget."""
+    """Return a stopper that ends the search once the pairs of all trials reach the budget."""
     from ray.tune import Stopper
 
     class Budget(Stopper):

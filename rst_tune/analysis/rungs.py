@@ -140,7 +140,9 @@ def _regressions(search: Search) -> dict[int, RungRegression]:
         final = finals.get((trial.config_id, trial.seed))
         for epoch, error in trial.rungs.items():
             if final is not None:
-                found.setdefault(rung_level(epoch, trial.epochs), RungRegression()).add(error, log2(trial.compute), final)
+                found.setdefault(rung_level(epoch, trial.epochs), RungRegression()).add(
+                    error, log2(trial.compute), final
+                )
     return found
 
 

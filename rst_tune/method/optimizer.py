@@ -41,7 +41,7 @@ class RST(OptimizerWrapper):
         policy: a name in `policies.POLICIES`, what decides X_t given p(t).
         policy_options: the options of that policy.
         cap: the largest norm of the mixed gradient as a multiple of ‖g1‖, or None. It limits a large gamma_gnr.
-        seed: of the coin. X_t depends on (seed, t) alone.
+        seed: of the coin, whose X_t depends on (seed, t) alone.
         clip: the largest norm of the final gradient, or None.
         scaler: a GradScaler. Its scale, unscale_, step and update are called here.
         eps: under DDP "local" (each rank has its own eps, the first pass exchanges nothing) or "global". None is
@@ -207,9 +207,10 @@ class RST(OptimizerWrapper):
         """Return ‖g1‖² without the loss scale. Ranks average it, because they must decide alike."""
         all_params = self._all_params()
         length = float(norm(self._gradients(self._with_gradient()), shard_group(all_params))) / self._loss_scale()
+        if not is_distributed(self.model):
+            return length**2
         square = torch.tensor(length**2, device=all_params[0].device)
-        if is_distributed(self.model):
-            mean_over_ranks([square])
+        mean_over_ranks([square])
         return float(square)
 
     @torch.no_grad()
@@ -283,14 +284,14 @@ class RST(OptimizerWrapper):
             "t": self.t,
             "pairs": self.pairs,
             "ascents": self.ascents,
-            "rule": self.rule.state_dict(),
+            "rule": self.rule.state_dict({i: p for i, p in enumerate(self._all_params()) if p.requires_grad}),
             "policy": self.policy.state_dict(),
             "scaler": None if self.scaler is None else self.scaler.state_dict(),
         }
         state: dict[str, Any] = self.base.state_dict()
-        # torch.distributed.checkpoint drops everything but the state and the groups, so the rest is in the first group.
-        state["param_groups"][0]["rst"] = own
-        return state
+        first, *others = state["param_groups"]
+        # torch.distributed.checkpoint keeps the state and the groups only, so everything else is in the first group.
+        return {**state, "param_groups": [{**first, "rst": own}, *others]}
 
     def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
         """Continue from `state_dict`. With strict=False the settings may differ from those it was saved with."""

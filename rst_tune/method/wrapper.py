@@ -64,6 +64,6 @@ class OptimizerWrapper(Optimizer):
 
     def _initializes_state(self) -> bool:
         # torch.distributed.checkpoint makes optimizer state by a step with learning rate 0 and zero gradients.
-        still = all(float(group["lr"]) == 0.0 for group in self.param_groups)
+        still = all(float(group.get("lr", 0.0)) == 0.0 for group in self.param_groups)
         grads = [p.grad for p in self._all_params() if p.grad is not None]
         return still and bool(grads) and not any(local(g).any() for g in grads)

@@ -87,7 +87,7 @@ class TrialSampled(TrialEvent):
     seed: int
     epochs: int
     full_horizon: bool
-    preview: SchedulePreview = SchedulePreview()
+    preview: SchedulePreview = field(default_factory=SchedulePreview)
 
 
 @dataclass(frozen=True, kw_only=True)

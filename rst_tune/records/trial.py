@@ -78,7 +78,7 @@ class Trial:
     node: str = ""
     worker: str = ""
     ray_trial: str = ""
-    preview: SchedulePreview = SchedulePreview()
+    preview: SchedulePreview = field(default_factory=SchedulePreview)
 
     @property
     def finished(self) -> bool:

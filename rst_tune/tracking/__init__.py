@@ -1,30 +1,26 @@
-"""The record of a search in MLflow: the only door to it.
+"""MLflow: one parent run per search, one child run per trial.
 
-MLflow is a projection of the search's own record (`rst_tune.analysis.records`): a search appends events to a
-file, and this room brings them to MLflow, in order and once. So a store that is away delays and loses nothing,
-and an empty one is filled again by `sync`.
+The event log (`rst_tune.records`) is the only truth. A search appends events to it, and this room sends them to
+MLflow in order and once, in the background. So an unreachable server does not block the search and nothing is lost,
+and an empty store is filled again by `sync`.
 """
 
-from rst_tune.tracking.cursor import BusyError
-from rst_tune.tracking.delivery import Delivered
-from rst_tune.tracking.door import quiet
+from rst_tune.tracking.client import check_host, check_store, public_uri
 from rst_tune.tracking.models import log_models
-from rst_tune.tracking.review import Page, review
-from rst_tune.tracking.secrets import scrub, scrub_text
-from rst_tune.tracking.tracker import NullTracker, Tracker, TrackerLike, log_results, sync
+from rst_tune.tracking.syncer import SyncResult
+from rst_tune.tracking.tracker import NullTracker, Tracker, log_results, sync
+from rst_tune.tracking.ui import UiLinks, serve_ui
 
 __all__ = [
-    "BusyError",
-    "Delivered",
     "NullTracker",
-    "Page",
+    "SyncResult",
     "Tracker",
-    "TrackerLike",
+    "UiLinks",
+    "check_host",
+    "check_store",
     "log_models",
     "log_results",
-    "quiet",
-    "review",
-    "scrub",
-    "scrub_text",
+    "public_uri",
+    "serve_ui",
     "sync",
 ]

@@ -1,5 +1,6 @@
 """The models of the confirmed front in MLflow: logged once each, registered on request."""
 
+import json
 import logging
 import sys
 import tempfile
@@ -10,90 +11,146 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import Any
 
-from rst_tune.analysis import fronts, pareto, records
-from rst_tune.analysis.noise import ConfigSummary
+from rst_tune.analysis import pareto
+from rst_tune.analysis.analysis import Analysis
+from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.errors import InputError
+from rst_tune.files import file_lock
+from rst_tune.redaction import redact
 from rst_tune.tracking import names
-from rst_tune.tracking.cursor import Cursor, exclusive
-from rst_tune.tracking.delivery import Delivery
 from rst_tune.tracking.store import Store
+from rst_tune.tracking.syncer import Syncer, SyncState
+from rst_tune.tracking.tracker import LOCK_SECONDS
 
 __all__ = ["log_models"]
 
-Loader = Callable[[str], Any]
+METRICS = (names.ERROR, names.TEST_ERROR, names.EXTRA_PROPAGATION)
+"""Metrics of the trial's run that are those of the model as well."""
 
 
 def log_models(
-    directory: Path | str, load: Loader, *, register: str | None = None, uri: str | None = None
+    directory: Path | str,
+    load: Callable[[str], Any],
+    *,
+    register: str | None = None,
+    uri: str | None = None,
+    analysis: Analysis | None = None,
 ) -> dict[str, str]:
-    """Log the models of the confirmed front and return key to model id. A model that is there is not sent again.
+    """Log the models of the confirmed front that are not logged yet, and return trial key to model id.
 
-    `load` returns the trained torch.nn.Module of a trial's key. `register` names a registered model whose versions
-    get the aliases `cheapest`, `most-accurate` and `knee`.
+    Args:
+        directory: the directory of the search.
+        load: returns the trained torch.nn.Module of a trial key.
+        register: name of a registered model, whose versions get the aliases `cheapest`, `most-accurate` and `knee`.
+        uri: the store; the default is that of the search.
+        analysis: the analysis of the search, if there is one.
+
+    Raises:
+        RuntimeError: the store cannot be reached.
+        InputError: models are to be registered, but none is confirmed.
     """
-    delivery = Delivery(Path(directory), uri)
-    done = delivery.run(patience=60.0, check=True)
-    if done.problem:
-        raise RuntimeError(f"MLflow cannot be reached, so no model was logged ({done.problem}): try again later")
-    points = fronts.delivered(records.load(directory)).confirmed
+    syncer = Syncer(Path(directory), uri)
+    result = syncer.run(lock_timeout=LOCK_SECONDS, verify=True, analysis=analysis)
+    if result.problem:
+        raise RuntimeError(f"no model was logged, because MLflow cannot be reached ({result.problem}): try again later")
+    points = syncer.analysis().confirmed
     if not points and register:
-        raise InputError("only confirmed models are registered, but the front has none: confirm with more seeds first")
-    with exclusive(delivery.path, 60.0):
-        cursor = Cursor.load(delivery.path)
-        store = Store(delivery.uri)
+        raise InputError(
+            "only models of the confirmed front are registered, but no point is confirmed: confirm with more seeds"
+        )
+    header = syncer.index.state.header
+    data = redact(header.data) if header is not None else {}
+    with file_lock(syncer.path.with_suffix(".lock"), timeout=LOCK_SECONDS):
+        state = SyncState.load(syncer.path)
+        store = Store(syncer.uri)
         for point in points:
-            if point.run_id not in cursor.models:
-                cursor.models[point.run_id] = _log(store, cursor, point, load(point.run_id))
-                cursor.save(delivery.path)
-    logged = {point.run_id: cursor.models[point.run_id] for point in points}
+            key = point.trial_key
+            if key not in state.models:
+                state.models[key] = _log_model(store, state, point, load(key), data)
+                state.save(syncer.path)
+        _link_models(store, state.parent, [state.models[point.trial_key] for point in points])
+        syncer.describe_front(store, state)
+        state.save(syncer.path)
     if register:
-        _register(store, register, points, cursor)
-    return logged
+        _register(store, register, points, state)
+    return {point.trial_key: state.models[point.trial_key] for point in points}
 
 
-def _log(store: Store, cursor: Cursor, point: ConfigSummary, model: Any) -> str:
-    """Log one model to the run of its trial. The run's own status and times stay as they are."""
-    from mlflow.entities import LoggedModelOutput
+def _log_model(store: Store, state: SyncState, point: ConfigSummary, model: Any, data: dict[str, Any]) -> str:
+    """Log one model to the run of its trial, whose status and times stay as they are."""
+    from mlflow.entities import Metric
 
-    run_id = cursor.runs[point.run_id]
-    made = store.client.create_logged_model(
-        experiment_id=cursor.experiment,
-        name=f"model-{point.run_id}",
+    run_id = state.runs[point.trial_key]
+    params = {"extra_propagation": str(point.extra_propagation), "error_mean": str(point.error_mean)}
+    params |= {f"input_{name}": json.dumps(data[name]) for name in ("mean", "std") if name in data}
+    created = store.client.create_logged_model(
+        experiment_id=state.experiment,
+        name=f"model-{point.trial_key}",
         source_run_id=run_id,
-        tags={names.TRIAL_KEY: point.run_id, names.CONFIG_ID: point.config_id},
-        params={"extra_propagation": str(point.extra_propagation), "error_mean": str(point.error_mean)},
+        tags={names.TRIAL_KEY: point.trial_key, names.CONFIG_ID: point.config_id},
+        params=params,
         model_type="rst_tune",
     )
+    model_id = str(created.model_id)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model"
-        _save(model, path, run_id, made.model_id)
-        store.client.log_model_artifacts(made.model_id, str(path))
-    store.client.finalize_logged_model(made.model_id, "READY")
-    store.client.log_outputs(run_id, [LoggedModelOutput(made.model_id, 0)])
-    return str(made.model_id)
+        _save(model, path, run_id, model_id, data.get("shape"))
+        store.client.log_model_artifacts(model_id, str(path))
+    store.client.finalize_logged_model(model_id, "READY")
+    _link_models(store, run_id, [model_id])
+    # The very points of the run, so that the run itself gets no new ones.
+    found = [store.client.get_metric_history(run_id, name)[-1:] for name in METRICS]
+    metrics = [Metric(m.key, m.value, m.timestamp, m.step, model_id=model_id) for last in found for m in last]
+    store.client.log_batch(run_id, metrics)
+    return model_id
 
 
-def _save(model: Any, path: Path, run_id: str, model_id: str) -> None:
+def _link_models(store: Store, run_id: str, models: list[str]) -> None:
+    """Make models outputs of a run, except those that are."""
+    from mlflow.entities import LoggedModelOutput
+
+    outputs = store.client.get_run(run_id).outputs
+    linked = {output.model_id for output in outputs.model_outputs} if outputs else set()
+    if new := [LoggedModelOutput(model_id, 0) for model_id in models if model_id not in linked]:
+        store.client.log_outputs(run_id, new)
+
+
+def _save(model: Any, path: Path, run_id: str, model_id: str, shape: list[int] | None) -> None:
+    """Save a model in MLflow's format; with the shape of an image, it has a signature and an input example."""
     import mlflow.pytorch
     from mlflow.models import Model
 
-    description = Model(run_id=run_id, model_id=model_id)
-    # Requirements are named, because finding them out would load the model in a second process.
-    requirements = _requirements(model)
-    with warnings.catch_warnings(), _silent("mlflow.pytorch"):
+    model = model.cpu().eval()
+    with warnings.catch_warnings(), _silenced("mlflow.pytorch"):
         warnings.simplefilter("ignore")
         mlflow.pytorch.save_model(
-            model.cpu().eval(),
+            model,
             path,
-            mlflow_model=description,
-            pip_requirements=requirements,
+            mlflow_model=Model(run_id=run_id, model_id=model_id),
+            # Requirements are given, because inferring them loads the model in a second process.
+            pip_requirements=_requirements(model),
             serialization_format="pickle",
+            **(_signature(model, shape) if shape else {}),
         )
 
 
+def _signature(model: Any, shape: list[int]) -> dict[str, Any]:
+    import numpy as np
+    import torch
+    from mlflow.models import ModelSignature
+    from mlflow.types import Schema, TensorSpec
+
+    example = np.zeros((1, *shape), dtype=np.float32)
+    with torch.no_grad():
+        output = model(torch.from_numpy(example)).numpy()
+    inputs = Schema([TensorSpec(example.dtype, (-1, *shape))])
+    outputs = Schema([TensorSpec(output.dtype, (-1, *output.shape[1:]))])
+    return {"signature": ModelSignature(inputs, outputs), "input_example": example}
+
+
 @contextmanager
-def _silent(name: str) -> Iterator[None]:
-    """Keep one logger from repeating, for each model, that a pickle must be trusted."""
+def _silenced(name: str) -> Iterator[None]:
+    """Keep a logger from warning, for each model, that a pickle must be trusted."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -106,51 +163,43 @@ def _silent(name: str) -> Iterator[None]:
 def _requirements(model: Any) -> list[str]:
     """Return torch and the packages that define the model's parts, each with its version."""
     packages = {type(part).__module__.split(".")[0] for part in model.modules()} | {"torch"}
-    known = packages_distributions()
-    found = {name: known.get(name, [name])[0] for name in packages if name not in sys.stdlib_module_names}
-    return sorted(line for name in found.values() if (line := _pinned(name)))
+    distributions = packages_distributions()
+    found = []
+    for package in packages - set(sys.stdlib_module_names):
+        name = distributions.get(package, [package])[0]
+        try:
+            found.append(f"{name}=={version(name).split('+')[0]}")
+        except PackageNotFoundError:
+            continue
+    return sorted(found)
 
 
-def _pinned(distribution: str) -> str:
-    try:
-        return f"{distribution}=={version(distribution).split('+')[0]}"
-    except PackageNotFoundError:
-        return ""
-
-
-def _register(store: Store, name: str, points: tuple[ConfigSummary, ...], cursor: Cursor) -> None:
-    """Make one version of each model and move the aliases. A model that has a version keeps it."""
+def _register(store: Store, name: str, points: tuple[ConfigSummary, ...], state: SyncState) -> None:
+    """Create a version for each model that has none, and set the aliases."""
     from mlflow.exceptions import MlflowException
 
+    client = store.client
     try:
-        store.client.create_registered_model(name)
-    except MlflowException as problem:
-        if problem.error_code != "RESOURCE_ALREADY_EXISTS":
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    versions = {v.tags.get(names.MODEL_ID): v.version for v in store.client.search_model_versions(f"name = '{name}'")}
+    versions = {v.tags.get(names.MODEL_ID): v.version for v in client.search_model_versions(f"name = '{name}'")}
     for point in points:
-        model_id = cursor.models[point.run_id]
+        model_id = state.models[point.trial_key]
         if model_id not in versions:
-            tags = {names.MODEL_ID: model_id, names.TRIAL_KEY: point.run_id}
-            made = store.client.create_model_version(
-                name, _source(store, model_id), run_id=cursor.runs[point.run_id], tags=tags, model_id=model_id
-            )
-            versions[model_id] = made.version
-    for alias, point in _aliases(points).items():
-        store.client.set_registered_model_alias(name, alias, versions[cursor.models[point.run_id]])
-
-
-def _source(store: Store, model_id: str) -> str:
-    """Return where a version has its files. In a database, MLflow would look a model's id up in the global store."""
-    if store.uri.startswith("http"):
-        return f"models:/{model_id}"
-    return str(store.client.get_logged_model(model_id).artifact_location)
-
-
-def _aliases(points: tuple[ConfigSummary, ...]) -> dict[str, ConfigSummary]:
-    knee = pareto.knee([(p.error_expected, p.extra_propagation) for p in points])
-    return {
+            # For a database, MLflow would look up a models:/ source in its global store.
+            remote = store.uri.startswith("http")
+            source = f"models:/{model_id}" if remote else client.get_logged_model(model_id).artifact_location
+            tags = {names.MODEL_ID: model_id, names.TRIAL_KEY: point.trial_key}
+            run_id = state.runs[point.trial_key]
+            created = client.create_model_version(name, source, run_id=run_id, tags=tags, model_id=model_id)
+            versions[model_id] = created.version
+    knee = pareto.knee([(p.error_posterior, p.extra_propagation) for p in points])
+    aliases = {
         names.CHEAPEST: min(points, key=lambda p: p.extra_propagation),
-        names.MOST_ACCURATE: min(points, key=lambda p: p.error_expected),
+        names.MOST_ACCURATE: min(points, key=lambda p: p.error_posterior),
         names.KNEE: points[knee or 0],
     }
+    for alias, point in aliases.items():
+        client.set_registered_model_alias(name, alias, versions[state.models[point.trial_key]])

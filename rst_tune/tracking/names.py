@@ -1,65 +1,82 @@
-"""The names of everything MLflow is told, in one place: metrics, parameters, tags, artifacts.
+"""The names of the metrics, parameters, tags and artifacts that are written to MLflow.
 
-Errors are in percent. Per-epoch metrics of a trial keep the names of the record's history (`train_loss`,
-`validation_error`, ...), with the epoch as step. What follows are the names that tracking adds.
+Errors are in percent. Metrics per epoch keep the names of the event log (`train_loss`, `validation_error`, ...), with
+the epoch as step; the names below are added by tracking.
 """
 
-# Metrics of a trial, known when it is drawn: the same numbers as its parameters, so that they filter by size.
+# Metrics of a trial that are known when it is sampled: parameters repeated as metrics, because MLflow filters
+# parameters by equality only.
 EXTRA_PROPAGATION = "extra_propagation"
-"""Expected extra forward-backward pairs a step: 0 is the base optimizer, 1 is SAM."""
-NUMBERS = ("gamma_gnr", "gamma_rst", "rho", "seed", "epochs")
-"""Numbers of a trial that are a parameter and a metric."""
+"""Expected extra forward-backward pairs per step: 0 is the base optimizer, 1 is SAM."""
+COMPUTE = "compute"
+"""Expected pairs of the training over those of one base-optimizer training of the recipe's length."""
+GAMMA_GNR = "gamma_gnr"
+GAMMA_RST = "gamma_rst"
+RHO = "rho"
+SEED = "seed"
+EPOCHS = "epochs"
 SCHEDULE_PREFIX = "schedule."
-"""Before the name of each number of the schedule: `schedule.p` is the p of a constant one."""
+"""Prefix of the schedule's numbers: `schedule.p` is the p of a constant schedule."""
 
-# Metrics of a trial, known later.
+# Metrics of a trial that are known later.
 ERROR = "error"
-"""Validation error at the end of training: what the front is made of."""
+"""Validation error at the end of training: the objective."""
 TEST_ERROR = "test_error"
 """Error on the test set, which is read once, after confirmation."""
 PAIRS = "pairs"
-"""Forward-backward pairs since the start of the training, one value an epoch."""
+"""Forward-backward pairs since the start of the training, one value per epoch."""
 PAIRS_SPENT = "pairs_spent"
-"""All pairs of the trial, also when it has no history."""
+"""All pairs of the trial, reported at its end."""
 SECONDS_SPENT = "seconds_spent"
-"""All seconds of the trial."""
+"""All seconds of the trial, reported at its end."""
 RUNG_ERROR = "rung_error"
 """Validation error at a rung, with the rung's epoch as step."""
 BY_PAIRS = ("validation_error", "train_loss")
-"""Per-epoch metrics that are told a second time, with the pairs as step."""
+"""Metrics per epoch that are logged a second time, with the pairs as step."""
 BY_PAIRS_SUFFIX = "_by_pairs"
 
-# Metrics of the search; the step is the number of ends so far.
+# Metrics of the search. The step is the number of ended trials so far.
 HYPERVOLUME = "hypervolume"
-"""Area between the front of the configurations' means, as measured, and the stored reference point."""
+"""Hypervolume of the delivered front, from the analysis; one value per sync after which it may have changed."""
 FRONT_SIZE = "front_size"
-"""Points of that front. The delivered one goes by expected errors: see the tag `front` and the run's description."""
+"""Number of configurations on the delivered front, from the analysis."""
+HYPERVOLUME_MEASURED = "hypervolume_measured"
+"""Hypervolume of the front of the measured means, one value per ended trial: a curve that never changes afterwards."""
 SEARCH_PAIRS = "pairs"
 TRIALS_FINISHED = "trials_finished"
-"""Trials trained to their own end, shorter ones included."""
+"""Trials trained to their own end, including those with a shortened horizon."""
 TRIALS_STOPPED = "trials_stopped"
 TRIALS_FAILED = "trials_failed"
-"""Trials that failed or diverged."""
+"""Trials that failed, diverged, ran out of memory or were lost."""
 REFERENCE_ERROR = "reference_error"
 REFERENCE_COST = "reference_extra_propagation"
 
 # Tags.
 SEARCH_ID = "search_id"
 ROLE = "role"
-"""`search` on the parent run; `trial` or `confirm` on a child."""
+"""`search` on the parent run; `trial` or `confirm` on a child run."""
 TRIAL_KEY = "trial_key"
 CONFIG_ID = "config_id"
 STATUS = "status"
-"""waiting, running, complete, stopped, diverged or failed."""
+"""The value of `rst_tune.records.Status`."""
 REASON = "reason"
-FULL = "full_horizon"
+FULL_HORIZON = "full_horizon"
 FRONT = "front"
-"""`true` while the trial's configuration is on the front, else `false`."""
+"""`true` while the trial's configuration is on the delivered front, else `false`."""
 P_NONDOMINATED = "p_nondominated"
 PHASE = "phase"
 PARENT = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"
-"""The run's description in MLflow's UI."""
+"""The description of a run in MLflow's UI."""
+USER = "mlflow.user"
+SOURCE = "mlflow.source.name"
+COMMIT = "mlflow.source.git.commit"
+
+# Prefixes of parameters.
+TASK_PREFIX = "task"
+"""Model, recipe and data, on the parent and on every child: searches of different tasks compare by them."""
+SAMPLED_PREFIX = "sampled"
+"""The parameters as the sampler proposed them."""
 
 # Artifacts of the search.
 EXPERIMENT_FILE = "resolved/experiment.yaml"

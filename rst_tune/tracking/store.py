@@ -1,72 +1,126 @@
-"""The few things asked of an MLflow store. Each may be repeated: a repetition changes nothing."""
+"""Requests to one MLflow store. Each may be repeated: a repetition changes nothing.
 
-from collections.abc import Iterator, Mapping, Sequence
+Many trials are sent in parallel by an upload pool, because most of the time of a long sync is MLflow's own work per
+metric. A server handles parallel requests, so there the pool has threads. A database is written by MLflow's client
+inside our own process, so there each worker is a process that reads jobs from its input and writes outcomes to its
+output, one JSON line each.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
+import yaml
+
+from rst_tune.redaction import redact, redact_text
 from rst_tune.tracking import names
-from rst_tune.tracking.door import artifact_root, connect
-from rst_tune.tracking.progress import Point
-from rst_tune.tracking.projection import Batch
+from rst_tune.tracking.client import artifact_root, connect
+from rst_tune.tracking.mapping import RUNNING, Batch, DatasetRecord, MetricPoint, SearchRecord
 
-__all__ = ["RefusedError", "Store"]
+__all__ = ["Outcome", "PermanentStoreError", "Store", "UploadJob", "serve_uploads", "upload_pool"]
 
-# Limits of one request, set by MLflow.
-METRICS_A_REQUEST = 1000
-NAMES_A_REQUEST = 100
+# Limits of one request, set by MLflow. Metrics, parameters and tags together must not exceed the first.
+METRICS_PER_REQUEST = 1000
+NAMES_PER_REQUEST = 100
 PAGE = 1000
+PERMANENT_ERRORS = ("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST")
 
-REFUSALS = ("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST")
+MIN_TRIALS_FOR_POOL = 100
+"""A smaller sync is faster without processes, which need seconds to import MLflow."""
+POOL_SIZE = 4
 
 
-class RefusedError(RuntimeError):
-    """The store is there and says no: asking again gives the same answer."""
+class PermanentStoreError(RuntimeError):
+    """The store rejected a request: repeating it gives the same answer. `run_id` is the run that it was for, if any."""
+
+    run_id: str | None = None
+
+
+@dataclass(frozen=True)
+class UploadJob:
+    """A batch, where it belongs, and the run of its trial if that is known."""
+
+    experiment: str
+    parent: str
+    batch: Batch
+    run_id: str | None
+
+
+Outcome = str | Exception
+"""The id of the trial's run, or why there is none."""
 
 
 class Store:
-    """One MLflow store. Anything else than `RefusedError` means that it cannot be reached now."""
+    """One MLflow store. Any error but `PermanentStoreError` means that it cannot be reached at the moment."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.client = connect(uri)
 
     def experiment(self, name: str, directory: Path) -> str:
-        """Return the experiment of that name, created where it is missing."""
+        """Return the id of the experiment, which is created if it is missing."""
         found = self.client.get_experiment_by_name(name)
         if found is not None and found.lifecycle_stage == "deleted":
-            raise RefusedError(f"the MLflow experiment {name!r} is deleted: restore it, or choose another name")
+            raise PermanentStoreError(f"the MLflow experiment {name!r} is deleted: restore it, or choose another name")
         if found is not None:
             return str(found.experiment_id)
         return str(self.client.create_experiment(name, artifact_location=artifact_root(directory, self.uri)))
 
-    def parent(self, experiment: str, search_id: str) -> str | None:
-        """Return the run of a search."""
-        found = self._find(experiment, {names.SEARCH_ID: search_id, names.ROLE: "search"})
-        return next((run.info.run_id for run in found), None)
+    def find_runs(self, experiment: str, search_id: str, key: str = "") -> tuple[str, dict[str, str]]:
+        """Return the parent run of a search, empty if there is none, and its child runs by trial key.
 
-    def child(self, experiment: str, search_id: str, key: str) -> str | None:
-        """Return the run of a trial."""
-        found = self._find(experiment, {names.SEARCH_ID: search_id, names.TRIAL_KEY: key})
-        return next((run.info.run_id for run in found), None)
-
-    def children(self, experiment: str, search_id: str) -> dict[str, str]:
-        """Return the runs of all trials of a search, by key."""
-        found = self._find(experiment, {names.SEARCH_ID: search_id})
-        pairs = ((run.data.tags.get(names.TRIAL_KEY), run.info.run_id) for run in found)
-        return {key: run_id for key, run_id in pairs if key}
+        With `key` only the run of that trial is looked for.
+        """
+        wanted = f"tags.{names.SEARCH_ID} = '{search_id}'" + (f" and tags.{names.TRIAL_KEY} = '{key}'" if key else "")
+        parent, children = "", {}
+        token: str | None = None
+        while True:
+            page = self._ask(self.client.search_runs, [experiment], wanted, max_results=PAGE, page_token=token)
+            for run in page:
+                if trial_key := run.data.tags.get(names.TRIAL_KEY):
+                    children[trial_key] = run.info.run_id
+                elif run.data.tags.get(names.ROLE) == "search":
+                    parent = run.info.run_id
+            token = page.token
+            if not token:
+                return parent, children
 
     def has(self, run_id: str) -> bool:
-        """Whether the run is there, and not deleted."""
+        """Return whether the run exists and is not deleted."""
         try:
             found = self._ask(self.client.get_run, run_id)
-        except RefusedError:
+        except PermanentStoreError:
             return False
         return bool(found.info.lifecycle_stage == "active")
 
     def create(self, experiment: str, name: str, start: int, tags: Mapping[str, str]) -> str:
         """Create a run and return its id."""
-        made = self._ask(self.client.create_run, experiment, start_time=start, tags=dict(tags), run_name=name)
-        return str(made.info.run_id)
+        created = self._ask(self.client.create_run, experiment, start_time=start, tags=dict(tags), run_name=name)
+        return str(created.info.run_id)
+
+    def describe_parent(self, run_id: str, search: SearchRecord) -> None:
+        """Write what is known of a search from its start: parameters, resolved files, data set."""
+        self.write(run_id, params=search.params)
+        for path, content in search.files.items():
+            self.client.log_text(run_id, yaml.safe_dump(content, sort_keys=False), path)
+        if search.dataset is not None:
+            self.log_dataset(run_id, search.dataset)
+
+    def log_dataset(self, run_id: str, dataset: DatasetRecord) -> None:
+        """Make the data set an input of a run."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        content = Dataset(dataset.name, dataset.digest, dataset.source_type, dataset.source, profile=dataset.profile)
+        tags = [InputTag(name, value) for name, value in dataset.tags.items()]
+        self._ask(self.client.log_inputs, run_id, datasets=[DatasetInput(content, tags)])
 
     def write(
         self,
@@ -74,63 +128,161 @@ class Store:
         *,
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
-        metrics: Sequence[Point] = (),
+        metrics: Sequence[MetricPoint] = (),
     ) -> None:
-        """Write to a run in as few requests as the limits allow: one, for a usual trial."""
+        """Write to a run in as few requests as the limits allow: one, for a usual trial.
+
+        Every parameter and tag is redacted here once more, whatever it was made from.
+        """
         from mlflow.entities import Metric, Param, RunTag
 
-        all_params = [Param(k, v) for k, v in (params or {}).items()]
-        all_tags = [RunTag(k, v) for k, v in (tags or {}).items()]
-        all_metrics = [Metric(p.name, p.value, p.time, p.step) for p in metrics]
-        limits = (METRICS_A_REQUEST - 2 * NAMES_A_REQUEST, NAMES_A_REQUEST, NAMES_A_REQUEST)
-        for parts in _rounds((all_metrics, all_params, all_tags), limits):
+        columns = (
+            ([Metric(p.name, p.value, p.time, p.step) for p in metrics], METRICS_PER_REQUEST - 2 * NAMES_PER_REQUEST),
+            ([Param(name, value) for name, value in redact(params or {}).items()], NAMES_PER_REQUEST),
+            ([RunTag(name, value) for name, value in redact(tags or {}).items()], NAMES_PER_REQUEST),
+        )
+        for turn in range(max(-(-len(column) // limit) for column, limit in columns)):
+            parts = [column[turn * limit : (turn + 1) * limit] for column, limit in columns]
             self._ask(self.client.log_batch, run_id, *parts)
 
     def finish(self, run_id: str, status: str, end: int) -> None:
         """Set the status of a run that ended."""
         self._ask(self.client.set_terminated, run_id, status, end)
 
-    def deliver(self, experiment: str, parent: str, batch: Batch, run_id: str | None) -> str:
-        """Bring the batch of one trial to its run, which is created when there is none. Return the run's id."""
-        tags = {**batch.identity, names.PARENT: parent, **batch.tags}
+    def upload(self, job: UploadJob) -> str:
+        """Write the batch of one trial to its run, which is created if there is none; return the run's id.
+
+        The status is set even if the store rejects the content, so that no ended trial is shown as running.
+        """
+        batch, run_id, rejection = job.batch, job.run_id, None
         if run_id is None:
-            run_id = self.create(experiment, batch.name, batch.start, tags)
-            self.write(run_id, params=batch.params, metrics=batch.metrics)
-        else:
-            self.write(run_id, params=batch.params, metrics=batch.metrics, tags=tags if batch.params else batch.tags)
+            tags = {**batch.identity, names.PARENT: job.parent, **redact(batch.tags)}
+            run_id = self.create(job.experiment, batch.name, batch.start, tags)
+        try:
+            moved = {names.PARENT: job.parent} if batch.params else {}
+            self.write(run_id, params=batch.params, metrics=batch.metrics, tags={**moved, **batch.tags})
+            if batch.dataset is not None:
+                self.log_dataset(run_id, batch.dataset)
+        except PermanentStoreError as error:
+            error.run_id, rejection = run_id, error
         if batch.end is not None:
             self.finish(run_id, batch.status, batch.end)
+        elif batch.status == RUNNING and job.run_id is not None:
+            self._ask(self.client.update_run, run_id, status=RUNNING)
+        if rejection is not None:
+            raise rejection
         return run_id
 
-    def _find(self, experiment: str, tags: Mapping[str, str]) -> Iterator[Any]:
-        wanted = " and ".join(f"tags.{name} = '{value}'" for name, value in tags.items())
-        token: str | None = None
-        while True:
-            page = self._ask(self.client.search_runs, [experiment], wanted, max_results=PAGE, page_token=token)
-            yield from page
-            token = page.token
-            if not token:
-                return
-
     @staticmethod
-    def _ask(request: Any, *args: Any, **options: Any) -> Any:
+    def _ask(request: Callable[..., Any], *args: Any, **options: Any) -> Any:
         from mlflow.exceptions import MlflowException
 
         try:
             return request(*args, **options)
-        except MlflowException as problem:
-            if problem.error_code in REFUSALS:
-                raise RefusedError(str(problem)) from problem
+        except MlflowException as error:
+            if error.error_code in PERMANENT_ERRORS:
+                raise PermanentStoreError(str(error)) from error
             raise
 
 
-def _rounds(columns: Sequence[list[Any]], limits: Sequence[int]) -> Iterator[list[list[Any]]]:
-    """Cut the columns side by side into pieces within their limits.
+@contextmanager
+def upload_pool(store: Store, trials: int) -> Iterator[Callable[[list[UploadJob]], list[Outcome]]]:
+    """Yield a function that uploads jobs and returns their outcomes in order; `trials` is the expected number."""
+    guard = _UploadGuard()
+    if trials < MIN_TRIALS_FOR_POOL:
+        yield lambda jobs: [guard(_upload_here(store), job) for job in jobs]
+        return
+    free: SimpleQueue[Callable[[UploadJob], Outcome]] = SimpleQueue()
 
-    >>> list(_rounds([[1, 2, 3], ["a"]], [2, 5]))
-    [[[1, 2], ['a']], [[3], []]]
-    """
-    turn = 0
-    while any(turn * limit < len(column) for column, limit in zip(columns, limits, strict=True)):
-        yield [column[turn * limit : (turn + 1) * limit] for column, limit in zip(columns, limits, strict=True)]
-        turn += 1
+    def upload(job: UploadJob) -> Outcome:
+        worker = free.get()
+        try:
+            return guard(worker, job)
+        finally:
+            free.put(worker)
+
+    with ExitStack() as stack:
+        remote = store.uri.startswith("http")
+        for _ in range(POOL_SIZE if remote else min(POOL_SIZE, os.cpu_count() or 1)):
+            free.put(_upload_here(store) if remote else stack.enter_context(_worker_process(store.uri)))
+        threads = stack.enter_context(ThreadPoolExecutor(POOL_SIZE))
+        yield lambda jobs: list(threads.map(upload, jobs))
+
+
+class _UploadGuard:
+    """After the first connection error it answers every job with that error, instead of one timeout per job."""
+
+    def __init__(self) -> None:
+        self._error: Exception | None = None
+
+    def __call__(self, upload: Callable[[UploadJob], Outcome], job: UploadJob) -> Outcome:
+        outcome = self._error or upload(job)
+        if isinstance(outcome, Exception) and not isinstance(outcome, PermanentStoreError):
+            self._error = outcome
+        return outcome
+
+
+def _upload_here(store: Store) -> Callable[[UploadJob], Outcome]:
+    def upload(job: UploadJob) -> Outcome:
+        try:
+            return store.upload(job)
+        except Exception as error:  # noqa: BLE001 - an outcome, which the sync handles
+            return error
+
+    return upload
+
+
+@contextmanager
+def _worker_process(uri: str) -> Iterator[Callable[[UploadJob], Outcome]]:
+    """Start an upload process, which ends when its input is closed. The URI is not an argument: those are public."""
+    process = subprocess.Popen(  # noqa: S603 - this very module
+        [sys.executable, "-c", f"from {__name__} import serve_uploads; serve_uploads()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    jobs, answers = process.stdin, process.stdout
+
+    def upload(job: UploadJob) -> Outcome:
+        try:
+            print(json.dumps(asdict(job)), file=jobs, flush=True)
+            answer = json.loads(answers.readline())
+        except (OSError, ValueError) as error:
+            return ConnectionError(f"an upload process ended: {error}")
+        if "rejected" in answer:
+            rejection = PermanentStoreError(answer["rejected"])
+            rejection.run_id = answer["run"]
+            return rejection
+        return ConnectionError(answer["problem"]) if "problem" in answer else str(answer["run"])
+
+    try:
+        print(json.dumps(uri), file=jobs, flush=True)
+        yield upload
+    finally:
+        jobs.close()
+        process.wait()
+        answers.close()
+
+
+def serve_uploads() -> None:
+    """Run an upload process: upload each job of the input until it ends."""
+    # Output of libraries must not mix with the answers.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        upload = _upload_here(Store(json.loads(sys.stdin.readline())))
+        for line in sys.stdin:
+            job = json.loads(line)
+            batch = job["batch"]
+            batch["metrics"] = [MetricPoint(**point) for point in batch["metrics"]]
+            batch["dataset"] = DatasetRecord(**batch["dataset"]) if batch["dataset"] else None
+            outcome = upload(UploadJob(**{**job, "batch": Batch(**batch)}))
+            match outcome:
+                case str():
+                    answer: dict[str, str | None] = {"run": outcome}
+                case PermanentStoreError():
+                    answer = {"run": outcome.run_id, "rejected": redact_text(str(outcome))}
+                case _:
+                    answer = {"problem": redact_text(str(outcome))}
+            print(json.dumps(answer), file=answers, flush=True)

@@ -1,149 +1,144 @@
-"""Delivery while a search runs: a background thread that never gets in its way."""
+"""Sync while a search runs, in a background thread, and on request."""
 
 import logging
 import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
 
-from rst_tune.analysis.records import RECORD_NAME
+from rst_tune.analysis.analysis import Analysis
 from rst_tune.errors import InputError
-from rst_tune.tracking.cursor import BusyError
-from rst_tune.tracking.delivery import Delivered, Delivery
-from rst_tune.tracking.results import hand_over
-from rst_tune.tracking.secrets import scrub_text
-from rst_tune.tracking.target import choose
+from rst_tune.files import BusyError
+from rst_tune.records import LOG_NAME
+from rst_tune.redaction import redact_text
+from rst_tune.tracking.client import resolve_uri
+from rst_tune.tracking.syncer import Syncer, SyncResult, enqueue
 
-__all__ = ["NullTracker", "Tracker", "TrackerLike", "log_results", "sync"]
+__all__ = ["NullTracker", "Tracker", "log_results", "sync"]
 
 log = logging.getLogger(__name__)
 
 INTERVAL = 5.0
-"""Seconds between two deliveries."""
-LONGEST_PAUSE = 60.0
-"""Seconds between two attempts when the store has been away for long."""
-SHARE = 20
-"""A delivery that took n seconds is followed by at least this many times n of rest."""
-
-
-class TrackerLike(Protocol):
-    """What a search asks of a tracker."""
-
-    def start(self) -> None:
-        """Begin."""
-
-    def close(self, timeout: float = 60.0) -> Delivered:
-        """Deliver what can be delivered in that time, end, and tell what is left."""
+"""Seconds between two syncs."""
+MAX_RETRY_SECONDS = 60.0
+"""Longest pause between two attempts while the store is unreachable."""
+CPU_SHARE = 0.02
+"""A sync that took n seconds of CPU time is followed by a pause of at least n / CPU_SHARE: trials need the cores."""
+LOCK_SECONDS = 60.0
+"""How long a sync on request waits for another process that syncs the same search."""
 
 
 class NullTracker:
-    """Tracks nothing, so that nothing else asks whether there is tracking."""
+    """Tracks nothing: the tracker of a search without tracking."""
 
     def start(self) -> None:
         """Do nothing."""
 
-    def close(self, timeout: float = 60.0) -> Delivered:  # noqa: ARG002 - the shape of a tracker
-        """Return that nothing was to be done."""
-        return Delivered()
+    def close(self, timeout: float = 60.0) -> SyncResult:  # noqa: ARG002 - the interface of a tracker
+        """Return an empty result."""
+        return SyncResult()
 
 
 class Tracker:
-    """Delivers a search to MLflow as its record grows. No problem of MLflow's reaches the search."""
+    """Syncs a search to MLflow while its event log grows. No error of MLflow reaches the search."""
 
     def __init__(
         self, directory: Path | str, uri: str | None = None, experiment: str | None = None, interval: float = INTERVAL
     ) -> None:
         self.directory = Path(directory)
-        self._target = choose(self.directory, uri, experiment, remember=True)
+        self._target = resolve_uri(self.directory, uri, experiment, remember=True)
         self._interval = interval
-        self._end = threading.Event()
-        self._total = Delivered()
-        self._away = False
+        self._closing = threading.Event()
+        self._total = SyncResult()
+        self._unreachable = False
         self._thread = threading.Thread(target=self._work, name="rst-tune-tracking", daemon=True)
 
     def start(self) -> None:
-        """Begin to deliver in the background."""
+        """Start the thread."""
         self._thread.start()
 
-    def close(self, timeout: float = 60.0) -> Delivered:
-        """Deliver what can be delivered in that time, and tell what is left for `sync`."""
-        self._end.set()
+    def close(self, timeout: float = 60.0) -> SyncResult:
+        """Sync a last time, wait at most `timeout` seconds for it, and return what all syncs did."""
+        self._closing.set()
         if self._thread.ident is not None:
             self._thread.join(timeout)
         if self._thread.is_alive():
-            self._warn(f"not done within {timeout:g} s")
+            self._warn(f"the last sync takes longer than {timeout:g} s")
         return self._total
 
     def _work(self) -> None:
-        delivery: Delivery | None = None
+        syncer: Syncer | None = None
         pause = 0.0
         last = False
         while not last:
-            last = self._end.wait(pause)
-            if delivery is None and (self.directory / RECORD_NAME).exists():
-                delivery = Delivery(self.directory, self._target.uri, self._target.experiment)
-            if delivery is not None:
-                pause = self._attempt(delivery, pause)
-            pause = max(pause, self._interval)
+            last = self._closing.wait(pause)
+            if syncer is None and (self.directory / LOG_NAME).exists():
+                syncer = Syncer(self.directory, self._target.uri, self._target.experiment)
+            pause = self._interval if syncer is None else max(self._sync(syncer, pause), self._interval)
 
-    def _attempt(self, delivery: Delivery, pause: float) -> float:
-        """Deliver once and return how long to rest."""
-        begun = time.monotonic()
+    def _sync(self, syncer: Syncer, pause: float) -> float:
+        """Sync once and return the seconds to wait until the next time."""
+        begin = time.thread_time()
         try:
-            done = delivery.run()
+            result = syncer.run()
         except BusyError:
             return self._interval
-        except Exception as problem:  # noqa: BLE001 - a fault in tracking must not end a search
-            done = Delivered(left=self._total.left, problem=scrub_text(repr(problem)))
-        self._add(done)
-        if done.problem:
-            self._warn(done.problem)
-            return min(max(2 * pause, self._interval), LONGEST_PAUSE)
-        if self._away:
-            self._away = False
-            log.info("MLflow at %s is back: everything was delivered", scrub_text(self._target.uri))
-        return max(self._interval, SHARE * (time.monotonic() - begun))
-
-    def _add(self, done: Delivered) -> None:
+        except Exception as error:  # noqa: BLE001 - a defect of tracking must not end a search
+            result = SyncResult(pending=self._total.pending, problem=redact_text(repr(error)))
         total = self._total
-        self._total = Delivered(
-            runs=total.runs + done.runs,
-            metrics=total.metrics + done.metrics,
-            refused=total.refused + done.refused,
-            left=done.left,
-            problem=done.problem,
+        self._total = SyncResult(
+            runs=total.runs + result.runs,
+            metrics=total.metrics + result.metrics,
+            rejected=total.rejected + result.rejected,
+            pending=result.pending,
+            problem=result.problem,
         )
+        if result.problem:
+            self._warn(result.problem)
+            return min(2 * pause, MAX_RETRY_SECONDS)
+        if self._unreachable:
+            self._unreachable = False
+            log.info("MLflow at %s is reachable again: everything is delivered", redact_text(self._target.uri))
+        return (time.thread_time() - begin) / CPU_SHARE
 
     def _warn(self, problem: str) -> None:
-        if not self._away:
-            self._away = True
+        """Log a problem once, until a sync succeeds."""
+        if not self._unreachable:
+            self._unreachable = True
             log.warning(
-                "MLflow at %s was not told everything (%s). The record keeps it: it is tried again, and "
-                "`rst-tune sync %s` delivers it by hand",
-                scrub_text(self._target.uri),
-                problem.splitlines()[0],
+                "MLflow at %s does not have everything yet (%s). The event log keeps it: the sync is repeated, and "
+                "`rst-tune sync %s` does it by hand",
+                redact_text(self._target.uri),
+                problem,
                 self.directory,
             )
 
 
-def sync(directory: Path | str, uri: str | None = None, experiment: str | None = None) -> Delivered:
-    """Deliver everything that is in the record of a search now."""
-    return Delivery(Path(directory), uri, experiment).run(patience=60.0, check=True)
+def sync(
+    directory: Path | str, uri: str | None = None, experiment: str | None = None, *, analysis: Analysis | None = None
+) -> SyncResult:
+    """Sync everything that is in the event log of a search now.
+
+    Raises:
+        BusyError: another process syncs the search.
+        InputError: there is no search, or the URI is wrong.
+    """
+    syncer = Syncer(Path(directory), uri, experiment)
+    return syncer.run(lock_timeout=LOCK_SECONDS, verify=True, analysis=analysis)
 
 
 def log_results(
-    directory: Path | str, artifacts: Iterable[Path | str], summary: str, uri: str | None = None
-) -> Delivered:
-    """Hand over the files of a search (report, front, experiment) and its summary, and deliver them.
+    directory: Path | str, artifacts: Iterable[Path | str], uri: str | None = None, *, analysis: Analysis | None = None
+) -> SyncResult:
+    """Make files (report, front as CSV and PNG, experiment) artifacts of the search, and sync.
 
-    They are noted on disk first: if the store is away, `sync` brings them later.
+    The files are noted on disk first: if the store is unreachable, a later sync uploads them.
     """
-    hand_over(Path(directory), artifacts, summary)
+    enqueue(Path(directory), artifacts)
     try:
-        done = sync(directory, uri)
-    except (InputError, BusyError) as problem:
-        done = Delivered(left=1, problem=scrub_text(str(problem)))
-    if done.problem:
-        log.warning("MLflow does not have the results yet (%s): `rst-tune sync %s`", done.problem, directory)
-    return done
+        result = sync(directory, uri, analysis=analysis)
+    except (InputError, BusyError) as error:
+        result = SyncResult(pending=1, problem=redact_text(str(error)))
+    if result.problem:
+        log.warning("MLflow does not have the results yet (%s): `rst-tune sync %s`", result.problem, directory)
+    return result

@@ -125,18 +125,16 @@ class SearchController:
 
     def on_trial_start(self, key: str, *, node: str = "", worker: str = "", ray_trial: str = "") -> None:
         """Record that a worker took the trial."""
-        if not self._state.trials[key].status.has_ended:
+        if key in self._running:
             self._append(TrialStarted(key=key, node=node, worker=worker, ray_trial=ray_trial))
 
     def on_report(self, report: TrialReport) -> bool:
         """Record what a trial reports; return whether it goes on."""
-        trial = self._state.trials[report.key]
-        if trial.status.has_ended:
+        if report.key not in self._running:
             return False
+        trial = self._state.trials[report.key]
         if any(report.epoch_metrics.values()):
-            self._append(
-                EpochsReported(key=report.key, first_epoch=report.first_epoch, metrics=report.epoch_metrics)
-            )
+            self._append(EpochsReported(key=report.key, first_epoch=report.first_epoch, metrics=report.epoch_metrics))
         self._last_reports[report.key] = report
         if report.status is not Status.RUNNING:
             self._end(report, report.status, report.reason)
@@ -150,7 +148,7 @@ class SearchController:
 
     def on_trial_lost(self, key: str, reason: str) -> None:
         """Record that the worker of a trial died more often than it is started again; charge what it had spent."""
-        if not self._state.trials[key].status.has_ended:
+        if key in self._running:
             last = self._last_reports.get(key) or TrialReport(key=key, status=Status.LOST)
             self._end(last, Status.LOST, reason)
 
@@ -185,8 +183,9 @@ class SearchController:
         for trial in list(self._state.trials.values()):
             if trial.stopped_by_rung and not trial.status.has_ended:
                 self._end_stopped(trial)
+        self._retry_failed()
         trials = list(self._state.trials.values())
-        again = {t.key for t in trials if t.status is Status.LOST} | self._failed_all(trials)
+        again = {t.key for t in trials if t.status is Status.LOST}
         for trial in trials:
             self._register(trial)
             for epoch, error in trial.rungs.items():
@@ -194,17 +193,26 @@ class SearchController:
             if not trial.status.has_ended or trial.key in again:
                 self._waiting.append(trial.key)
         sampled = {t.config_id: dict(t.config.params) for t in trials if t.role is Role.SEARCH}
-        self._proposals.resume(sampled)
+        self._proposals.resume(sampled, again={t.config_id for t in trials if t.key in again})
         ended = [t for t in trials if t.ended_at is not None and t.key not in again]
         for trial in sorted(ended, key=lambda t: t.ended_at or 0.0):
             self._update_models(trial)
         for identity in sampled:
             self._queue_seeds(identity)
 
-    def _failed_all(self, trials: list[Trial]) -> set[str]:
-        """Return the failed trials of a search in which none was trained: its cause may have been removed."""
-        trained = any(t.status in (Status.COMPLETE, Status.STOPPED, Status.DIVERGED) for t in trials)
-        return set() if trained else {t.key for t in trials if t.status is Status.FAILED}
+    def _retry_failed(self) -> None:
+        """Train failed trials again in a search in which none was trained: the cause may have been removed.
+
+        They become lost ones in the log, so that a search that is killed after the first of them still has the others.
+        """
+        trials = list(self._state.trials.values())
+        if any(t.status in (Status.COMPLETE, Status.STOPPED, Status.DIVERGED) for t in trials):
+            return
+        for t in trials:
+            if t.status is Status.FAILED:
+                self._append(
+                    TrialEnded(key=t.key, status=Status.LOST, reason=t.reason, pairs=t.pairs, seconds=t.seconds)
+                )
 
     def _end_stopped(self, trial: Trial) -> None:
         """End a trial whose rung stopped it just before the search was killed, at the pairs it has spent by then."""
@@ -269,9 +277,7 @@ class SearchController:
             return None
         self.rungs.add(trial.key, (epoch, trial.epochs), error, trial.compute)
         decision = self._stopper.decide(self.rungs, trial.key, (epoch, trial.epochs))
-        self._append(
-            RungReached(key=trial.key, epoch=epoch, error=error, stop=decision.stop, reason=decision.reason)
-        )
+        self._append(RungReached(key=trial.key, epoch=epoch, error=error, stop=decision.stop, reason=decision.reason))
         return decision
 
     # --- confirming and testing -------------------------------------------------------------------------------
@@ -383,17 +389,18 @@ class SearchController:
     def _set_reference(self) -> None:
         """Fix the reference point once: as the experiment says, or from the base optimizer's error.
 
-        It waits for the base optimizer whichever trial finishes first. Where that is not a part of the search, or did
-        not finish, the first trial that did stands in for it.
+        It waits for the first seed of the base optimizer, whichever trial finishes before it. Where that is not a part
+        of the search, or did not finish, the first trial that did stands in for it.
         """
         finished = [t for t in self._state.trials.values() if t.role is Role.SEARCH and t.finished]
         if self._state.reference is not None or not finished:
             return
         given = self.experiment.reference_point
-        base = [self._state.trials[key] for key in self._keys_of.get(config_id(SGD), [])]
-        if given.error is None and base and not any(t.status.has_ended for t in base):
+        keys = self._keys_of.get(config_id(SGD), [])
+        base = self._state.trials[keys[0]] if keys else None
+        if given.error is None and base is not None and not base.status.has_ended:
             return
-        first = min(finished, key=lambda t: (not t.config.is_recipe, t.ended_at or 0.0))
+        first = min(finished, key=lambda t: (t is not base, not t.config.is_recipe, t.ended_at or 0.0))
         error = given.error if given.error is not None else derive_reference(first.error or 0.0)
         compute = given.compute or reference_compute(self.experiment.longest_horizon)
         self._append(ReferenceSet(error=error, compute=compute))

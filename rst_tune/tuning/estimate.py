@@ -107,6 +107,7 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
             "leave out --no-measure, or give budget.pairs"
         )
     data = load_dataset(experiment.task.data)
+    experiment.check_model(data)
     steps_per_epoch = len(data.train) // experiment.task.recipe.batch_size
     epochs = experiment.task.recipe.epochs
     seconds = measure_pair(experiment, data) if measure else None

@@ -7,11 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from rst_tune.analysis.rungs import MIN_FINISHED
 from rst_tune.errors import InputError
 from rst_tune.redaction import redact, register_url
+from rst_tune.training.data import Dataset
+from rst_tune.training.factories import resolve_factory
+from rst_tune.training.models import build_model
 from rst_tune.training.task import Task
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.backend.resources import Resources
@@ -138,6 +141,7 @@ class Experiment(_Part):
     resources: Resources = Resources()
     tracking: Tracking = Tracking()
     reference_point: ReferencePoint = ReferencePoint()
+    _search_path: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -206,6 +210,24 @@ class Experiment(_Part):
         """The hash of the identity."""
         return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:16]
 
+    @property
+    def search_path(self) -> tuple[str, ...]:
+        """The folders where a model of the user's own is looked for besides the installed packages.
+
+        They are those of the experiment's file and the current one, at the time when the experiment was loaded.
+        """
+        return self._search_path
+
+    def import_model(self) -> None:
+        """Import a model of the user's own, which runs its module. A failure is an InputError."""
+        if ":" in self.task.model.name:
+            resolve_factory(self.task.model.name, self.search_path)
+
+    def check_model(self, data: Dataset) -> None:
+        """Build the model once, so that one that cannot be trained is an InputError before anything starts."""
+        self.import_model()
+        build_model(self.task.model.name, data.classes, data.shape, self.task.model.options)
+
     def public(self) -> dict[str, Any]:
         """Return the experiment as plain data without credentials, for the event log and for files."""
         clean: dict[str, Any] = redact(self.model_dump(mode="json"))
@@ -240,7 +262,9 @@ def load_experiment(name: str, settings: Iterable[str] = ()) -> Experiment:
     register_url(experiment.sampler.storage)
     register_url(experiment.tracking.uri)
     data = experiment.task.data.resolved(_base_of(experiment.task.data.root, path.parent))
-    return experiment.model_copy(update={"task": experiment.task.model_copy(update={"data": data})})
+    experiment = experiment.model_copy(update={"task": experiment.task.model_copy(update={"data": data})})
+    experiment._search_path = (str(path.parent), str(Path.cwd()))
+    return experiment
 
 
 def _base_of(root: str | None, folder: Path) -> Path:

@@ -1,7 +1,7 @@
 """Which configuration comes next: the given points, then what the study samples."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from rst_tune.records import config_id
 from rst_tune.tuning.experiment import Experiment
@@ -29,11 +29,11 @@ class ProposalQueue:
         self._given = deque(_given(experiment.space, grid=self._is_grid))
         self._exhausted = False
 
-    def resume(self, sampled: Mapping[str, Params]) -> None:
-        """Continue after the configurations that the event log has."""
+    def resume(self, sampled: Mapping[str, Params], again: Collection[str] = ()) -> None:
+        """Continue after the configurations that the event log has; those in `again` are trained again."""
         for identity, params in sampled.items():
             self._add(identity, params)
-        self._study.reconcile(sampled)
+        self._study.reconcile(sampled, again)
         self._given = deque(params for params in self._given if config_id(params) not in sampled)
 
     def first_seed(self, identity: str) -> int:

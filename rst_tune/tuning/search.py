@@ -92,6 +92,7 @@ def run_search(
     directory = output_directory(experiment, output)
     register_environment()
     data = load_dataset(experiment.task.data)
+    experiment.check_model(data)
     header = _header(experiment, data)
     with _locked(directory):
         if overwrite or (directory / OVERWRITE_NAME).exists():
@@ -222,6 +223,7 @@ def _context(experiment: Experiment, directory: Path, data: Dataset) -> TrialCon
         device=None if resources.gpus_per_worker else "cpu",
         checkpoint_seconds=resources.checkpoint_seconds,
         time_limit=None if minutes is None else minutes * 60,
+        search_path=experiment.search_path,
     )
 
 

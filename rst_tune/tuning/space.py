@@ -83,7 +83,9 @@ class Space(BaseModel):
     def _check(self) -> Self:
         known = schedules.MEAN_FAMILIES if self.parametrization == "cost" else schedules.FAMILIES
         if not self.families and not self.points_to_evaluate:
-            raise ValueError("families: a space needs at least one family or one of `points_to_evaluate`: both are empty")
+            raise ValueError(
+                "families: a space needs at least one family or one of `points_to_evaluate`: both are empty"
+            )
         for family in self.families:
             _named("families", known.__getitem__, family)
         for policy in self.policies:
@@ -93,7 +95,9 @@ class Space(BaseModel):
         if self.parametrization == "cost" and isinstance(self.families, dict):
             raise ValueError("families: in the cost parametrization it is a list of names")
         if self.parametrization == "native" and (isinstance(self.families, list) or self.gamma_rst is not None):
-            raise ValueError("families: in the native parametrization it maps names to parameters, and gamma is gamma_gnr")
+            raise ValueError(
+                "families: in the native parametrization it maps names to parameters, and gamma is gamma_gnr"
+            )
         self._check_rules()
         self._check_native()
         self._check_bounds()
@@ -196,7 +200,9 @@ class Space(BaseModel):
         params |= {**plain, **rho, "rule": rule}
         if self.rho_unit == "recipe" and "rho" in params:
             params["rho_unit"] = "recipe"
-        return params | ({"rule_options": options} if options else {}) | ({"policy": policy} if policy != "coin" else {})
+        return (
+            params | ({"rule_options": options} if options else {}) | ({"policy": policy} if policy != "coin" else {})
+        )
 
     def fill_defaults(self, params: Mapping[str, Any]) -> Params:
         """Return given parameters with what they leave out: the first rule and its fixed options, gamma_gnr 1."""

@@ -12,7 +12,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -197,11 +197,12 @@ class SearchStudy:
             state, values = outcome
             self.study.tell(self._numbers[identity], values, state=state)
 
-    def reconcile(self, sampled: Mapping[str, Params]) -> None:
+    def reconcile(self, sampled: Mapping[str, Params], again: Collection[str] = ()) -> None:
         """Make the study agree with the event log after a restart.
 
         A trial that the log does not have was asked for just before a crash: it is told as failed. One that the log
-        has and the study lost is added again.
+        has and the study lost is added again, and so is one in `again` that was told as failed: an Optuna trial that
+        was told cannot be told anything else.
         """
         for _ in self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
             # Queued and never asked for: Optuna would return it for the next proposal.
@@ -210,7 +211,8 @@ class SearchStudy:
         # One that was asked for twice, because a crash lost the first, failed the first time: the other one counts.
         for trial in sorted(trials, key=lambda t: t.state is TrialState.FAIL):
             identity = str(trial.user_attrs.get("config_id", ""))
-            known = identity in sampled and identity not in self._numbers
+            retried = identity in again and trial.state is TrialState.FAIL
+            known = identity in sampled and identity not in self._numbers and not retried
             if known:
                 self._numbers[identity] = trial.number
             if trial.state is TrialState.RUNNING:

@@ -1,12 +1,14 @@
-"""A real cluster for the fault tests, started once a session, and an undisturbed search to compare with."""
+"""A real cluster for the fault tests, started once per session, and an undisturbed search to compare with."""
 
 import os
 from pathlib import Path
 
 import pytest
-from harness import run, write_experiment
+
+from tests.faults.harness import run, write_experiment
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 
 
 def pytest_collection_modifyitems(items):
@@ -20,7 +22,7 @@ def pytest_collection_modifyitems(items):
 def environment():
     """What drivers and workers inherit. The misbehaving models must be importable on every node."""
     changes = {
-        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # on a busy machine a nice worker starves, and every row takes minutes
     }

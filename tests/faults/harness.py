@@ -6,33 +6,32 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import yaml
 
-from rst_tune.analysis.records import RECORD_NAME, load
+from rst_tune.records import LOG_NAME, load
 from rst_tune.training import metrics
 
-HERE = Path(__file__).parent
 COMMAND = [sys.executable, "-c", "from rst_tune.cli import main; main()", "run"]
 PATIENCE = 900.0
 EXPERIMENT = {
     "name": "fault",
     "task": {
         "data": {"name": "digits", "validation": 200, "train_size": 256},
-        "model": {"name": "fault_models:slow"},
+        "model": {"name": "tests.faults.fault_models:slow"},
         "recipe": {"base": "digits", "epochs": 6},
     },
     "space": "grst",
-    "sampler": {"startup": 6},
+    "sampler": {"n_startup_trials": 6},
     "budget": {"trials": 8},
     "fidelity": {"rungs": 1},
     "stopping": {"name": "pareto-asha"},
-    "confirm": {"candidates": 2, "first": 1, "seeds": 2},
-    "resources": {"concurrent": 1, "checkpoint_seconds": 0},
+    "confirm": {"candidates": 2, "min_seeds": 1, "max_seeds": 2},
+    "resources": {"max_concurrent_trials": 1, "checkpoint_seconds": 0},
     "tracking": {"enabled": False},
 }
 # What two runs of one search may differ in: when and where something ran, and how long it took.
@@ -117,7 +116,7 @@ def run(experiment: Path, output: Path, address: str | None, *settings: str) -> 
 
 
 def events(output: Path) -> list[dict]:
-    path = output / RECORD_NAME
+    path = output / LOG_NAME
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [event for line in lines if (event := _event(line)) is not None]
 
@@ -140,12 +139,19 @@ def checkpointed(output: Path) -> list[str]:
 
 
 def story(output: Path) -> list[dict]:
-    """Return the record without what may differ between two runs of one search, and without restarts."""
-    return [_settled(event) for event in events(output) if event["event"] not in ("search", "start")]
+    """Return the event log without what may differ between two runs of one search, and without restarts.
+
+    Epochs are reported again after a restart, so each trial's history stands at its end instead of the single reports.
+    """
+    histories = {trial.key: trial.history for trial in load(output).trials}
+    kept = (event for event in events(output) if event["event"] not in ("search", "start", "epochs"))
+    return [_settled(event, histories) for event in kept]
 
 
-def _settled(event: dict) -> dict:
+def _settled(event: dict, histories: dict[str, Mapping[str, list[float]]]) -> dict:
     kept = {name: value for name, value in event.items() if name not in VOLATILE}
+    if event["event"] == "end":
+        kept["history"] = histories[event["key"]]
     for name in ("metrics", "history"):
         if name in kept:
             kept[name] = {k: v for k, v in kept[name].items() if k not in metrics.TIMINGS}
@@ -153,14 +159,14 @@ def _settled(event: dict) -> dict:
 
 
 def assert_whole(output: Path) -> None:
-    """Every trial of a finished search was drawn once, ended once, and the search is done."""
+    """Every trial of a finished search was sampled once, ended once, and the search is done."""
     found = events(output)
     for kind in ("trial", "end"):
         keys = [event["key"] for event in found if event["event"] == kind]
         assert len(keys) == len(set(keys)), f"a trial has two events {kind!r}"
     search = load(output)
     assert search.done
-    assert all(trial.ended for trial in search.trials), "a trial was lost"
+    assert all(trial.status.has_ended for trial in search.trials), "a trial was lost"
 
 
 def results(output: Path) -> dict[str, dict]:

@@ -1,13 +1,14 @@
 """`rst-tune doctor` on a real cluster of two nodes: all well, and each thing that can be wrong."""
 
 import json
+from dataclasses import asdict
 
 import pytest
-from harness import write_experiment
 
+from rst_tune import api
 from rst_tune.report import tables
 from rst_tune.tuning import doctor
-from rst_tune.tuning.experiment import load_experiment
+from tests.faults.harness import write_experiment
 
 
 @pytest.fixture
@@ -22,8 +23,8 @@ def wrong(checks) -> dict[tuple[str, str], str]:
 
 
 def test_every_node_is_asked_and_nothing_is_left_behind(two_nodes, tmp_path):
-    experiment = load_experiment(str(write_experiment(tmp_path)))
-    checks = doctor.examine(experiment, address=two_nodes, output=tmp_path / "new" / "output")
+    experiment = api.load_experiment(str(write_experiment(tmp_path)))
+    checks = api.doctor(experiment, address=two_nodes, output=tmp_path / "new" / "output")
     assert wrong(checks) == {}
     places = {check.where for check in checks} - {doctor.DRIVER, "cluster"}
     assert len(places) == 2
@@ -31,17 +32,22 @@ def test_every_node_is_asked_and_nothing_is_left_behind(two_nodes, tmp_path):
         names = [check.name for check in checks if check.where == where]
         assert names == ["versions", "devices", "storage", "tracking", "data", "clock"]
     assert not (tmp_path / "new").exists()
-    json.dumps([check.to_dict() for check in checks])
-    assert tables.checks_table([check.to_dict() for check in checks]).row_count == len(checks)
+    json.dumps([asdict(check) for check in checks])
+    assert tables.checks_table([asdict(check) for check in checks]).row_count == len(checks)
 
 
 def test_what_is_wrong_is_said_with_what_to_do(two_nodes, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9")  # nobody listens there
-    monkeypatch.setattr(doctor, "SKEW_SECONDS", 0.0)
+    monkeypatch.setattr(doctor, "MAX_SKEW_SECONDS", 0.0)
     monkeypatch.setattr(doctor, "_versions", lambda: {"python": "2.7", "torch": "1", "ray": "1", "rst_tune": "0"})
-    settings = ["tracking.enabled=true", "resources.gpu=2", "task.data={name: npz, root: /nowhere.npz}"]
-    experiment = load_experiment(str(write_experiment(tmp_path)), settings)
-    found = doctor.examine(experiment, address=two_nodes, output=tmp_path / "output")
+    settings = [
+        "tracking.enabled=true",
+        "resources.gpus_per_worker=1",
+        "resources.workers=5",
+        "task.data={name: npz, root: /nowhere.npz}",
+    ]
+    experiment = api.load_experiment(str(write_experiment(tmp_path)), settings)
+    found = api.doctor(experiment, address=two_nodes, output=tmp_path / "output")
     failed = wrong(found)
     assert {name for name, where in failed if where == doctor.DRIVER} == {"data", "tracking"}
     assert ("room", "cluster") in failed
@@ -51,7 +57,7 @@ def test_what_is_wrong_is_said_with_what_to_do(two_nodes, tmp_path, monkeypatch)
 
 
 def test_an_output_that_cannot_be_made_is_said(tmp_path):
-    experiment = load_experiment(str(write_experiment(tmp_path)))
+    experiment = api.load_experiment(str(write_experiment(tmp_path)))
     (tmp_path / "file").write_text("")
-    checks = doctor.examine(experiment, output=tmp_path / "file" / "output")
+    checks = api.doctor(experiment, output=tmp_path / "file" / "output")
     assert [name for name, _ in wrong(checks)] == ["storage"]

@@ -7,12 +7,13 @@ import subprocess
 import time
 
 import pytest
-from agreement import assert_mlflow_agrees, assert_study_agrees
-from harness import assert_whole, driver, events, gone, run, starts, story, write_experiment
+
+from tests.faults.agreement import assert_front_agrees, assert_mlflow_agrees, assert_study_agrees
+from tests.faults.harness import assert_whole, driver, events, gone, run, starts, story, write_experiment
 
 
 def wait_for_growth(search, lines: int, extra: float) -> None:
-    """Wait until the record has so many new lines, then a moment, so that the fault falls anywhere."""
+    """Wait until the event log has so many new lines, then a moment, so that the fault falls anywhere."""
     begun = len(events(search.output))
     while search.process.poll() is None and len(events(search.output)) < begun + lines:
         time.sleep(0.01)
@@ -38,6 +39,7 @@ def test_a_killed_driver_continues_and_does_nothing_twice(cluster, undisturbed, 
         assert story(output) == story(undisturbed)
         assert_study_agrees(output)
         assert_mlflow_agrees(output)
+        assert_front_agrees(output)
     say("the driver, kill -9 at random moments", injected)
 
 
@@ -75,7 +77,7 @@ def test_ctrl_c_ends_a_local_cluster_with_all_its_processes(undisturbed, tmp_pat
 def test_two_drivers_do_not_write_to_one_search(cluster, tmp_path):
     output, path = tmp_path / "output", write_experiment(tmp_path)
     with driver(path, output, cluster.address) as search:
-        search.until(lambda: events(output), "the record")
+        search.until(lambda: events(output), "the event log")
         other = subprocess.run(search.process.args, capture_output=True, text=True, timeout=200, cwd=tmp_path)
         assert other.returncode == 2
         assert "another process is running the search" in other.stderr

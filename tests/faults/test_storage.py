@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from agreement import assert_study_agrees
-from harness import EXPERIMENT, assert_whole, checkpointed, driver, run, starts, story, write_experiment
 
-from rst_tune.analysis.records import RECORD_NAME, load
+from rst_tune.records import LOG_NAME, Status, load
 from rst_tune.tuning.study import JOURNAL_NAME
+from tests.faults.agreement import assert_study_agrees
+from tests.faults.harness import EXPERIMENT, assert_whole, checkpointed, driver, run, starts, story, write_experiment
 
 
 def command(*words) -> bool:
@@ -43,17 +43,17 @@ def assert_one_message(search) -> None:
 
 
 def test_a_full_disk_stops_the_search_and_it_resumes_when_there_is_room(cluster, small_disk, tmp_path, say):
-    task = {**EXPERIMENT["task"], "model": {"name": "fault_models:weighty"}}
+    task = {**EXPERIMENT["task"], "model": {"name": "tests.faults.fault_models:weighty"}}
     path = write_experiment(tmp_path, task=task, budget={"trials": 3}, confirm={"enabled": False})
     fails_with_one_message(path, small_disk, cluster.address)
     text = (tmp_path / "driver.txt").read_text()
     assert "No space left on device" in text, text
-    assert not [trial for trial in load(small_disk).trials if trial.status == "failed"]
-    assert all(json.loads(line) for line in (small_disk / RECORD_NAME).read_bytes().splitlines())
+    assert not [trial for trial in load(small_disk).trials if trial.status in (Status.FAILED, Status.LOST)]
+    assert all(json.loads(line) for line in (small_disk / LOG_NAME).read_bytes().splitlines())
     assert command("mount", "-o", "remount,size=100m", small_disk)
     run(path, small_disk, cluster.address)
     assert_whole(small_disk)
-    assert {trial.status for trial in load(small_disk).trials} <= {"complete", "stopped"}
+    assert {trial.status for trial in load(small_disk).trials} <= {Status.COMPLETE, Status.STOPPED}
     say("the disk is full", 1)
 
 
@@ -92,20 +92,18 @@ def test_damaged_files_are_named_and_set_aside(cluster, undisturbed, tmp_path, s
         search.process.wait()
     (key,) = checkpointed(output)[-1:]
     damage_middle(output / "checkpoints" / key / "run.pt")
-    half = cut_last_line(output / RECORD_NAME)
+    half = cut_last_line(output / LOG_NAME)
     cut_last_line(output / JOURNAL_NAME)
     with driver(path, output, cluster.address) as search:
         assert search.wait() == 0, search.text
-    assert f"{RECORD_NAME}:{half}: a damaged line was dropped" in search_text(output)
+    assert f"{LOG_NAME}:{half}: a damaged line was dropped" in search_text(output)
     assert [p.name for p in (output / "damaged").iterdir() if p.name.startswith(key)]
-    assert (
-        "a damaged checkpoint was set aside"
-        in load(output).trials[[t.key for t in load(output).trials].index(key)].reason
-    )
+    (trial,) = (t for t in load(output).trials if t.key == key)
+    assert "a damaged checkpoint was set aside" in trial.reason
     assert_whole(output)
     assert story(output) == story(undisturbed)
     assert_study_agrees(output)
-    say("a damaged checkpoint, a truncated record line and study", 3)
+    say("a damaged checkpoint, a truncated line of event log and study", 3)
 
 
 def search_text(output: Path) -> str:

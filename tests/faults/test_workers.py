@@ -4,9 +4,20 @@ import time
 from contextlib import suppress
 
 import pytest
-from harness import assert_whole, checkpointed, driver, events, kill, results, run, starts, story, write_experiment
 
-from rst_tune.analysis.records import load
+from rst_tune.records import load
+from tests.faults.harness import (
+    assert_whole,
+    checkpointed,
+    driver,
+    events,
+    kill,
+    results,
+    run,
+    starts,
+    story,
+    write_experiment,
+)
 
 
 def test_a_killed_worker_costs_nothing(cluster, undisturbed, tmp_path, long, say):
@@ -51,7 +62,7 @@ def _second_worker(first: int) -> int:
     import psutil
 
     raylet = psutil.Process(first).parent()
-    others = [p for p in raylet.children() if "_Member" in " ".join(p.cmdline())]
+    others = [p for p in raylet.children() if "RankActor" in " ".join(p.cmdline())]
     assert len(others) == 1
     return others[0].pid
 
@@ -59,7 +70,7 @@ def _second_worker(first: int) -> int:
 def test_a_killed_node_loses_no_trial(cluster, undisturbed, tmp_path, say):
     node = cluster.add_node(num_cpus=1, num_gpus=1, node_ip_address="127.0.0.2")
     there, output = node.node_id[:8], tmp_path / "output"
-    settings = ("resources.gpu=0.5", "resources.cpu=0.5", "resources.concurrent=4")
+    settings = ("resources.gpus_per_worker=0.5", "resources.cpus_per_worker=0.5", "resources.max_concurrent_trials=4")
     with driver(write_experiment(tmp_path), output, cluster.address, *settings) as search:
         search.until(lambda: len(starts(output)) >= 4 and _moving(output, there), "a checkpoint on the second node")
         moved = _moving(output, there)
@@ -71,14 +82,14 @@ def test_a_killed_node_loses_no_trial(cluster, undisturbed, tmp_path, say):
         killed = time.time()
         assert search.wait() == 0, search.text
     assert_whole(output)
-    ended = {trial.key: trial.ended for trial in load(output).trials}
+    ended = {trial.key: trial.ended_at for trial in load(output).trials}
     moved = {key for key in moved if ended[key] > killed}  # one may have ended in the moment of the kill
     assert sorted(start["node"].endswith(there) for start in starts(output)[:4]) == [False, False, True, True]
     assert all(len({s["node"] for s in starts(output) if s["key"] == key}) == 2 for key in moved)
     same, calm = results(output), results(undisturbed)
     assert len(same.keys() & calm.keys()) >= 3
     assert all(same[key]["metrics"] == calm[key]["metrics"] for key in same.keys() & calm.keys())
-    say("a node with half a GPU a trial, its raylet killed", 1)
+    say("a node with half a GPU per trial, its raylet killed", 1)
 
 
 def _moving(output, node: str) -> set[str]:

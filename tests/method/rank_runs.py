@@ -1,6 +1,8 @@
 """The script of two gloo ranks; `test_ranks.py` compares the results."""
 
+import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -33,10 +35,30 @@ RUNS = {
     "cap": {"gamma_gnr": 3.0, "cap": 1.05},
 }
 PARTED = ("sam-local-gamma-2", "gsam", "s2sam")
+TORCH_CLOSURES = ("sam-local", "sam-local-gamma-2", "gsam", "gradient-norm", "msam")
 
 
 def losses_of(model, x, y):
     return lambda i: cross_entropy(model(x if i is None else x[i]), y if i is None else y[i], reduction="none")
+
+
+def run_with_torch_closures(model, opt, part):
+    """Train with closures that call zero_grad and backward; return what `run` returns."""
+    coins, path = [], []
+    for t in range(1, STEPS + 1):
+        x, y = (whole[part] for whole in batch(t, dtype=torch.float64))
+
+        def closure(x=x, y=y):
+            opt.zero_grad()
+            loss = cross_entropy(model(x), y)
+            loss.backward()
+            return loss
+
+        before = opt.ascents
+        opt.step(closure)
+        coins.append(opt.ascents - before)
+        path.append(weights(model))
+    return {"coins": coins, "pairs": opt.pairs, "path": path}
 
 
 def run(model, opt, part, parts=1):
@@ -69,6 +91,18 @@ def counted(model, bucket_view=False):
     return wrapped, exchanges
 
 
+def run_ranks(script, folder):
+    """Run a script of two ranks and return what each of them saved."""
+    command = [sys.executable, str(Path(__file__).with_name(script))]
+    processes = [subprocess.Popen([*command, str(rank), str(folder)]) for rank in (0, 1)]
+    try:
+        assert [process.wait(timeout=240) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+    return [torch.load(folder / f"rank{rank}.pt") for rank in (0, 1)]
+
+
 def main(rank, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
@@ -79,6 +113,9 @@ def main(rank, folder):
     for name in PARTED:
         model, _ = counted(mlp(dtype=torch.float64), bucket_view=True)
         results[f"{name}-in-two-parts"] = run(model, build(model, name), part, parts=2)
+    for bucket_view, name in product((False, True), TORCH_CLOSURES):
+        model, _ = counted(mlp(dtype=torch.float64), bucket_view)
+        results[f"{name}-torch-closure"] = run_with_torch_closures(model, build(model, name), part)
     try:
         build(counted(mlp(dtype=torch.float64))[0], "sam-local", seed=rank)
     except InputError as error:

@@ -1,12 +1,8 @@
 """Two gloo ranks: equal X_t, equal weights, and the weights of one process or of a literal computation."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-from rank_runs import PARTED, RUNS, STEPS, build, losses_of, run
+from rank_runs import PARTED, RUNS, STEPS, TORCH_CLOSURES, build, losses_of, run, run_ranks
 from small_nets import batch, mlp, weights
 from torch import nn
 
@@ -17,23 +13,18 @@ HALVES = (slice(0, 8), slice(8, 16))
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ranks")
-    script = Path(__file__).with_name("rank_runs.py")
-    processes = [subprocess.Popen([sys.executable, str(script), str(rank), str(folder)]) for rank in (0, 1)]
-    try:
-        assert [process.wait(timeout=240) for process in processes] == [0, 0]
-    finally:
-        for process in processes:
-            process.kill()
-    return [torch.load(folder / f"rank{rank}.pt") for rank in (0, 1)]
+    return run_ranks("rank_runs.py", tmp_path_factory.mktemp("ranks"))
 
 
-@pytest.mark.parametrize("name", [*RUNS, *(f"{name}-in-two-parts" for name in PARTED)])
+VARIANTS = [*(f"{name}-in-two-parts" for name in PARTED), *(f"{name}-torch-closure" for name in TORCH_CLOSURES)]
+
+
+@pytest.mark.parametrize("name", [*RUNS, *VARIANTS])
 def test_ranks_have_the_same_coins_and_weights(ranks, name):
     one, other = ranks[0][name], ranks[1][name]
     assert one["coins"] == other["coins"]
     assert 0 < sum(one["coins"]) < STEPS
-    if name != "gradient-norm":
+    if not name.startswith("gradient-norm"):
         assert one["coins"] == [int(toss(0, t, 0.7)) for t in range(1, STEPS + 1)]
     assert one["pairs"] == other["pairs"]
     for a, b in zip(one["path"], other["path"], strict=True):
@@ -82,10 +73,10 @@ def test_a_local_eps_exchanges_gradients_once_per_step(ranks):
     assert ranks[0]["s2sam"]["exchanges"] == ranks[0]["msam"]["exchanges"] == STEPS
 
 
-@pytest.mark.parametrize("name", PARTED)
-def test_parts_of_a_batch_and_bucket_views_change_nothing(ranks, name):
-    whole, parted = ranks[0][name]["path"][-1], ranks[0][f"{name}-in-two-parts"]["path"][-1]
-    assert torch.allclose(whole, parted, rtol=1e-9, atol=1e-12)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_parts_bucket_views_and_torchs_closures_give_the_same_weights(ranks, variant):
+    name = variant.removesuffix("-in-two-parts").removesuffix("-torch-closure")
+    assert torch.allclose(ranks[0][name]["path"][-1], ranks[0][variant]["path"][-1], rtol=1e-9, atol=1e-12)
 
 
 def test_ranks_with_other_seeds_are_refused(ranks):

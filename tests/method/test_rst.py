@@ -215,7 +215,7 @@ def test_ssam_masks_keep_their_density_and_move():
     seen = []
     for t in range(1, 21):
         train(model, opt, range(t, t + 1))
-        mask = torch.cat([m.flatten() for m in opt.rule.state_dict()["masks"].values()])
+        mask = torch.cat([m.flatten() for m in opt.state_dict()["param_groups"][0]["rst"]["rule"]["masks"].values()])
         assert int(mask.sum()) == round((1.0 - 0.7) * mask.numel())
         seen.append(mask)
     early, late = (int((seen[t] != seen[t + 1]).sum()) for t in (0, 18))

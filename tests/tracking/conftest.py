@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rst_tune.tracking.door import connect, embedded_uri
+from rst_tune.tracking.client import connect, embedded_uri
 from tests.tracking.reading import Content, content
 
 

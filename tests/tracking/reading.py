@@ -4,7 +4,10 @@ from typing import Any
 
 from sqlalchemy import create_engine, text
 
-from rst_tune.tracking.door import connect
+from rst_tune.records import Event, ReferenceSet, RungReached, TestRead, TrialEnded, TrialStarted
+from rst_tune.tracking import names
+from rst_tune.tracking.client import connect
+from tests.tracking.writing import histories
 
 Content = dict[str, dict[str, Any]]
 OWN_TO_A_STORE = ("mlflow.parentRunId",)
@@ -56,22 +59,15 @@ def count_points(database: str) -> tuple[int, int]:
     return total, different
 
 
-def expected_points(lines: list[dict[str, Any]]) -> int:
-    """Return how many points of trials a record calls for, counted from its lines alone."""
-    static = 7  # extra_propagation, gamma_gnr, gamma_rst, rho, seed, epochs, schedule.p
-    begun: set[str] = set()
-    told: dict[str, int] = {}
-    total = 0
-    for line in lines:
-        key, kind = line.get("key"), line["event"]
-        if kind in ("start", "rung", "end", "test") and key not in begun:
-            begun.add(key)
-            total += static
-        if kind in ("rung", "test"):
-            total += 1
-        if kind == "end":
-            epochs = len(line["history"]["pairs"])
-            new = max(0, epochs - told.get(key, 0))
-            told[key] = max(epochs, told.get(key, 0))
-            total += 3 + new * (len(line["history"]) + 2)  # error, pairs and seconds spent; two again by pairs
-    return total
+def expected_points(events: list[Event], syncs: int = 1) -> int:
+    """Return how many metric points an event log calls for, counted from its events alone."""
+    static = 8  # extra_propagation, compute, gamma_gnr, gamma_rst, rho, seed, epochs, schedule.p
+    per_end = 4 + 5  # error, pairs and seconds spent, gap; of the search: pairs, three counts, measured hypervolume
+    started = {event.key for event in events if isinstance(event, TrialStarted)}
+    values = sum(len(column) for history in histories(events).values() for column in history.values())
+    twice = sum(len(history[name]) for history in histories(events).values() for name in names.BY_PAIRS)
+    ends = sum(isinstance(event, TrialEnded) for event in events)
+    single = sum(isinstance(event, RungReached | TestRead) for event in events)
+    references = sum(isinstance(event, ReferenceSet) for event in events)
+    front = 2 * syncs  # hypervolume and size
+    return static * len(started) + values + twice + per_end * ends + single + 2 * references + front

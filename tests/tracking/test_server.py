@@ -4,21 +4,18 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
 
-from rst_tune.analysis.records import RECORD_NAME
-from rst_tune.tracking import Tracker, cursor, log_results, sync
-from rst_tune.tracking.door import embedded_uri
+from rst_tune.records import LOG_NAME, Event
+from rst_tune.tracking import Tracker, log_results, sync
+from rst_tune.tracking.client import FOLDER, embedded_uri
 from tests.tracking import servers
 from tests.tracking.reading import content, count_points, expected_points
-from tests.tracking.writing import Writer, large_search, small_search
+from tests.tracking.writing import Writer, large_search, lines_of, small_search
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(servers.missing()), reason=servers.missing() or "it is there")]
-
-ROWS_OF_THE_SEARCH = 6
 
 
 @pytest.fixture(scope="module")
@@ -50,30 +47,30 @@ def test_a_server_gets_what_sqlite_gets(server: servers.MlflowServer, database: 
     sync(writer.save(directory))
     report = directory / "report.html"
     report.write_text("<h1>front</h1>")
-    assert sync(directory, server.uri).left == 0
+    assert sync(directory, server.uri).pending == 0
     assert content(database) == stored(directory)
     assert count_points(database) == count_points(embedded_uri(directory))
-    assert log_results(directory, [report], "", server.uri).left == 0
+    assert log_results(directory, [report], server.uri).pending == 0
     assert [p.read_text() for p in server.folder.rglob("report.html")] == ["<h1>front</h1>"]
 
 
 def test_the_same_points_again_are_stored_once(server: servers.MlflowServer, database: str, directory: Path) -> None:
     sync(small_search().save(directory), server.uri)
     before = count_points(database), content(database)
-    (note,) = (p for p in (directory / cursor.FOLDER).glob("*.json") if "offset" in p.read_text())
-    note.write_text(json.dumps({**json.loads(note.read_text()), "offset": 0, "introduced": False}))
+    (note,) = (p for p in (directory / FOLDER).glob("*.json") if "offset" in p.read_text())
+    note.write_text(json.dumps({**json.loads(note.read_text()), "offset": 0, "front": [], "described": False}))
     assert sync(directory, server.uri).metrics == before[0][0]
     note.unlink()
     assert sync(directory, server.uri).metrics == before[0][0]
     assert (count_points(database), content(database)) == before
 
 
-def appended(writer: Writer, directory: Path) -> Iterator[dict[str, Any]]:
-    """Append the lines of a search to its record, as a running search does."""
-    with (directory / RECORD_NAME).open("a", buffering=1) as file:
-        for line in writer.lines:
-            file.write(json.dumps(line) + "\n")
-            yield line
+def appended(writer: Writer, directory: Path) -> Iterator[Event]:
+    """Append the events of a search to its log, as a running search does."""
+    with (directory / LOG_NAME).open("a", buffering=1) as file:
+        for event in writer.events:
+            file.write(lines_of([event])[0])
+            yield event
 
 
 def points_in(database: str) -> int:
@@ -88,20 +85,21 @@ def test_a_server_killed_in_the_middle_of_a_search_loses_and_doubles_nothing(
     tracker = Tracker(directory, server.uri, interval=0.1)
     tracker.start()
     for number, _ in enumerate(appended(writer, directory)):
-        if number == len(writer.lines) // 3:
+        if number == len(writer.events) // 3:
             while points_in(database) < 500:  # it is in the middle of delivering
                 time.sleep(0.02)
             server.kill()
             interrupted = points_in(database)
-        if number == 2 * len(writer.lines) // 3:
+        if number == 2 * len(writer.events) // 3:
             server.start()
     done = tracker.close(timeout=120)
     left = sync(directory)
-    expected = expected_points(writer.lines) + 40 * ROWS_OF_THE_SEARCH + 2
+    fronts = len(content(database)["search"]["points"]["front_size"])
+    expected = expected_points(writer.events, syncs=fronts)
     assert 500 <= interrupted < expected
-    assert left.left == left.refused == done.refused == 0
+    assert left.pending == left.rejected == done.rejected == 0
     assert count_points(database) == (expected, expected)
-    found = content(database)  # which asserts one run a trial
+    found = content(database)  # which asserts one run per trial
     assert len(found) == 41
     assert {run["status"] for run in found.values()} == {"FINISHED"}
     assert servers.PASSWORD not in json.dumps(found)

@@ -1,12 +1,14 @@
 """F-SAM: the ascent follows the noise of the gradient, what is left after its running mean is subtracted."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from rst_tune.errors import InputError
-from rst_tune.method.ascent.kept import Kept, keep_finite, kept_or_zero
+from rst_tune.method.ascent.kept import Kept, filled, keep_finite, kept_or_zero
 from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule, in_unit
 from rst_tune.method.vectors import ratio, scaled
 
@@ -52,9 +54,9 @@ class FSAM(Rule):
         keep_finite(self._mean, context.indices, mean, context.norm(mean))
         return Perturbation(context.params, noise, ratio(context.rho, context.norm(noise)))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, trained: Mapping[int, Tensor]) -> dict[str, Any]:
         """Return the running mean."""
-        return {"mean": dict(self._mean)}
+        return {"mean": filled(self._mean, trained)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the running mean."""

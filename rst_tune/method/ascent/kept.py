@@ -1,6 +1,6 @@
 """Vectors that a rule keeps between iterations: one tensor per parameter index, never replaced by a non-finite one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import cos, fsum, pi, sin
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rst_tune.method.vectors import Scale, overflowed
 
-__all__ = ["Kept", "expected_refreshes", "keep_finite", "kept_or_zero"]
+__all__ = ["Kept", "expected_refreshes", "filled", "keep_finite", "kept_or_zero"]
 
 Kept = dict[int, Tensor]
 
@@ -19,6 +19,11 @@ def kept_or_zero(kept: Kept, indices: list[int], like: list[Tensor]) -> list[Ten
         torch.zeros_like(tensor) if i not in kept else kept[i].to(tensor.device)
         for i, tensor in zip(indices, like, strict=True)
     ]
+
+
+def filled(kept: Kept, trained: Mapping[int, Tensor]) -> Kept:
+    """Return the kept tensors, zeros for a trained parameter without one."""
+    return {**{i: torch.zeros_like(p, requires_grad=False) for i, p in trained.items() if i not in kept}, **kept}
 
 
 def keep_finite(kept: Kept, indices: list[int], new: list[Tensor], length: Scale) -> None:
@@ -42,7 +47,8 @@ def expected_refreshes(p: Sequence[float], every: int) -> float:
     """
     probabilities = torch.tensor(list(p), dtype=torch.float64)
     terms = [fsum(p)]
-    for j in range(1, every):
+    for j in range(1, every // 2 + 1):
         step = complex(cos(2 * pi * j / every) - 1.0, sin(2 * pi * j / every))
-        terms.append(((complex(torch.prod(1.0 + probabilities * step)) - 1.0) / step).real)
+        term = ((complex(torch.prod(1.0 + probabilities * step)) - 1.0) / step).real
+        terms.append(term if 2 * j == every else 2.0 * term)  # the terms j and every − j are conjugate
     return round(fsum(terms) / every, 12)

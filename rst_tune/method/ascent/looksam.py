@@ -1,6 +1,6 @@
 """LookSAM: take the second pass at every k-th ascent and reuse its part orthogonal to g1 in between."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rst_tune.errors import InputError
-from rst_tune.method.ascent.kept import Kept, expected_refreshes, keep_finite
+from rst_tune.method.ascent.kept import Kept, expected_refreshes, filled, keep_finite
 from rst_tune.method.ascent.rule import AscentContext, Rule
 from rst_tune.method.vectors import add_, overflowed, ratio
 
@@ -79,9 +79,9 @@ class LookSAM(Rule):
         """Count one sharpness-aware iteration."""
         self._count += 1
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, trained: Mapping[int, Tensor]) -> dict[str, Any]:
         """Return the count and the kept direction."""
-        return {"count": self._count, "direction": dict(self._direction)}
+        return {"count": self._count, "direction": filled(self._direction, trained)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the count and the kept direction."""

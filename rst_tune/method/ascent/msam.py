@@ -22,8 +22,8 @@ class MSAM(AheadRule):
 
     v accumulates gradients, and the base optimizer descends along −v; so eps points ahead, in the direction of the
     descent. This is the sign of the paper (Algorithm 1 there) and of its authors' code. v is `momentum_buffer` of SGD
-    or `exp_avg` of Adam and AdamW, with the weight decay that the base optimizer adds to its gradients. eps = 0 before
-    v exists. Becker, Altrock and Risse, arXiv 2401.12033.
+    or `exp_avg` of Adam and AdamW, with the weight decay that the base optimizer adds to its gradients (at w; the
+    authors' code adds it at w + eps). eps = 0 before v exists. Becker, Altrock and Risse, arXiv 2401.12033.
     """
 
     name: ClassVar[str] = "msam"

@@ -148,8 +148,12 @@ class Rule:
     def on_step_end(self) -> None:
         """Count one sharpness-aware iteration."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state that a resumed run needs, as plain data and tensors."""
+    def state_dict(self, trained: Mapping[int, Tensor]) -> dict[str, Any]:  # noqa: ARG002
+        """Return the state that a resumed run needs, as plain data and tensors.
+
+        `trained` are the trained parameters by index: the keys of a state must not depend on the step, because
+        torch.distributed.checkpoint loads into the state of a new optimizer.
+        """
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

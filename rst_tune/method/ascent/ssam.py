@@ -1,6 +1,6 @@
 """SSAM: perturb a subset of the entries, chosen by Fisher information or by a dynamic mask."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import cos, pi
 from typing import Any, ClassVar
@@ -87,7 +87,7 @@ class SSAM(Rule):
             information, pairs = fisher_information(context, self.samples)
             self._set(context, _largest(information, self._live(information)))
             return pairs
-        self._set(context, self._moved(context) if self._masks else self._random(context))
+        self._set(context, self._moved(context) if self._count else self._random(context))
         return 0.0
 
     @torch.no_grad()
@@ -101,9 +101,10 @@ class SSAM(Rule):
         """Count one sharpness-aware iteration."""
         self._count += 1
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, trained: Mapping[int, Tensor]) -> dict[str, Any]:
         """Return the count and the masks."""
-        return {"count": self._count, "masks": dict(self._masks)}
+        whole = {i: torch.ones_like(p, dtype=torch.bool, requires_grad=False) for i, p in trained.items()}
+        return {"count": self._count, "masks": whole | self._masks}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the count and the masks."""

@@ -1,11 +1,13 @@
 """VASSO: the ascent follows a running mean of the gradients, which has less variance than one of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
-from rst_tune.method.ascent.kept import Kept, keep_finite
+from rst_tune.method.ascent.kept import Kept, filled, keep_finite
 from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule, in_unit
 from rst_tune.method.vectors import ratio, scaled
 
@@ -26,6 +28,7 @@ class VASSO(Rule):
     name: ClassVar[str] = "vasso"
     works_sharded: ClassVar[bool] = False
     theta: float = 0.4
+    _count: int = field(default=0, init=False)
     _mean: Kept = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -40,16 +43,21 @@ class VASSO(Rule):
     def perturbation(self, context: AscentContext) -> Perturbation:
         """Update the mean and return rho · d/‖d‖."""
         grads = scaled(context.ascent_grads, 1.0 / context.loss_scale)
-        old = [self._mean.get(i, g).to(g.device) for i, g in zip(context.indices, grads, strict=True)]
+        start = Kept() if self._count == 0 else self._mean
+        old = [start.get(i, g).to(g.device) for i, g in zip(context.indices, grads, strict=True)]
         mean = list(torch._foreach_lerp(old, grads, self.theta))
         length = context.norm(mean)
         keep_finite(self._mean, context.indices, mean, length)
         return Perturbation(context.params, mean, ratio(context.rho, length))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the running mean."""
-        return {"mean": dict(self._mean)}
+    def on_step_end(self) -> None:
+        """Count one sharpness-aware iteration."""
+        self._count += 1
+
+    def state_dict(self, trained: Mapping[int, Tensor]) -> dict[str, Any]:
+        """Return the count and the running mean."""
+        return {"count": self._count, "mean": filled(self._mean, trained)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the running mean."""
-        self._mean = dict(state["mean"])
+        """Load the count and the running mean."""
+        self._count, self._mean = int(state["count"]), dict(state["mean"])

@@ -19,6 +19,7 @@ from rst_tune.records import Status, TrialConfig
 from rst_tune.training import distributed
 from rst_tune.training.checkpoint import CheckpointError
 from rst_tune.training.data import Dataset
+from rst_tune.training.factories import resolve_factory
 from rst_tune.training.loop import Run
 from rst_tune.training.task import Method, Task
 from rst_tune.tuning.backend.protocol import TaskKind, TestReport, TrialReport, TrialTask
@@ -53,7 +54,10 @@ def to_method(config: TrialConfig) -> Method:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialContext:
-    """What all trials of a search share: the training task, its data, the shared directory, and the limits."""
+    """What all trials of a search share: the training task, its data, the shared directory, and the limits.
+
+    `search_path` holds the folders where a model of the user's own is looked for.
+    """
 
     task: Task
     data: Dataset
@@ -62,6 +66,7 @@ class TrialContext:
     device: str | None = None
     checkpoint_seconds: float = 10.0
     time_limit: float | None = None
+    search_path: tuple[str, ...] = ()
 
 
 class TrialRunner:
@@ -150,6 +155,8 @@ class TrialRunner:
 
     def _new_run(self) -> Run:
         task, context = self.task, self.context
+        if ":" in context.task.model.name:
+            resolve_factory(context.task.model.name, context.search_path)
         method = to_method(task.config)
         return Run(context.task, method, seed=task.seed, epochs=task.epochs, device=context.device, data=context.data)
 

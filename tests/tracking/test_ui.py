@@ -1,4 +1,4 @@
-"""MLflow's UI on a search, in a real browser: the report inline, the filters, and nothing left behind."""
+"""MLflow's UI for a search, in a real browser: the report inline, the filters, and nothing left behind."""
 
 import os
 import socket
@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import plotly.graph_objects as go
 import psutil
 import pytest
+import torch
 
-from rst_tune.analysis import records
 from rst_tune.errors import InputError
-from rst_tune.report import page as report
-from rst_tune.tracking import Page, log_results, review
+from rst_tune.tracking import UiLinks, log_models, log_results, serve_ui
 from tests.browser import MISSING, Browser, browser
 from tests.tracking.writing import small_search
 
@@ -29,25 +29,27 @@ def test_a_port_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None
         port = taken.getsockname()[1]
         with (
             pytest.raises(InputError, match=f"{port} is not: take another one"),
-            review(small_search().save(tmp_path), port=port),
+            serve_ui(small_search().save(tmp_path), port=port),
         ):
             pass
 
 
 def test_a_team_server_is_used_as_it_is(tmp_path: Path) -> None:
-    with review(small_search().save(tmp_path), uri="http://ann:hunter2@127.0.0.1:9") as page:
-        assert page.pid is None
-        assert page.search.startswith("http://***@127.0.0.1:9/#/experiments/")
+    with serve_ui(small_search().save(tmp_path), uri="http://ann:hunter2@127.0.0.1:9") as links:
+        assert links.pid is None
+        assert links.search.startswith("http://***@127.0.0.1:9/#/experiments/")
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiLinks]:
     directory = small_search().save(tmp_path_factory.mktemp("review"))
-    path = report.write(records.load(directory), directory / "report.html")
+    figure = go.Figure(go.Scatter(x=[0.0, 0.25, 0.75], y=[5.1, 4.1, 3.2]))
+    figure.write_html(directory / "report.html", include_plotlyjs=True)
     (directory / "front.csv").write_text("family,extra_propagation\nconstant,0.25\n")
-    log_results(directory, [path, directory / "front.csv"], "**Train with p = 0.25.**")
-    with review(directory) as page:
-        yield page
+    log_results(directory, ["report.html", "front.csv"])
+    log_models(directory, lambda _: torch.nn.Linear(3, 2))
+    with serve_ui(directory) as links:
+        yield links
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +69,16 @@ def text_of(window: Browser) -> str:
     return str(window.run("return document.body.innerText"))
 
 
-def test_the_page_of_the_search_describes_it(opened: Page, window: Browser) -> None:
+def test_the_page_of_the_search_describes_it(opened: UiLinks, window: Browser) -> None:
     window.open(opened.search)
-    window.wait("document.body.innerText.includes('Train with p = 0.25')", 60)
+    window.wait("document.body.innerText.includes('The front has 3 points')", 60)
     window.wait("document.body.innerText.includes('hypervolume')", 60)
+    assert window.run("return document.querySelectorAll('a[href*=\"/models/m-\"]').length") >= 3
     picture(window, "search")
     assert "digits-quick" in text_of(window)
 
 
-def test_the_report_is_shown_inline_and_offline(opened: Page, window: Browser) -> None:
+def test_the_report_is_shown_inline_and_offline(opened: UiLinks, window: Browser) -> None:
     window.open(opened.search.replace("?", "/artifacts/report.html?"))
     window.wait("document.querySelector('iframe')", 60)
     window.post("/frame", id={"element-6066-11e4-a52e-4f735466cecf": window.find("iframe")})
@@ -87,7 +90,7 @@ def test_the_report_is_shown_inline_and_offline(opened: Page, window: Browser) -
     assert outside == []
 
 
-def test_the_filter_finds_the_cheap_half_of_the_front(opened: Page, window: Browser) -> None:
+def test_the_filter_finds_the_cheap_half_of_the_front(opened: UiLinks, window: Browser) -> None:
     what = "the cheaper half of the front"
     assert opened.filters[what].endswith("metrics.extra_propagation < 0.5 and tags.front = 'true'")
     window.open("about:blank")
@@ -101,7 +104,7 @@ def test_the_filter_finds_the_cheap_half_of_the_front(opened: Page, window: Brow
     assert "6 matching runs" in shown
 
 
-def test_the_compare_link_opens_the_runs_of_the_front(opened: Page, window: Browser) -> None:
+def test_the_compare_link_opens_the_runs_of_the_front(opened: UiLinks, window: Browser) -> None:
     window.open("about:blank")
     window.open(opened.compare)
     window.wait("document.body.innerText.includes('Comparing 3 Runs')", 60)
@@ -110,8 +113,8 @@ def test_the_compare_link_opens_the_runs_of_the_front(opened: Page, window: Brow
 
 def test_a_kill_ends_the_whole_group(tmp_path: Path) -> None:
     script = (
-        "import signal, sys; from rst_tune.tracking import review\n"
-        "with review(sys.argv[1]) as page:\n    print(page.pid, flush=True)\n    signal.pause()"
+        "import signal, sys; from rst_tune.tracking import serve_ui\n"
+        "with serve_ui(sys.argv[1]) as links:\n    print(links.pid, flush=True)\n    signal.pause()"
     )
     directory = str(small_search().save(tmp_path))
     process = subprocess.Popen([sys.executable, "-c", script, directory], stdout=subprocess.PIPE, text=True)
