@@ -13,8 +13,8 @@ from rst_tune.method import schedules
 from rst_tune.training.data import Dataset, load_dataset
 from rst_tune.training.loop import Run
 from rst_tune.training.task import Method
-from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.axes import Axis, Range
+from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.space import Space
 
 __all__ = ["Estimate", "estimate", "measure_pair", "paper_grid_pairs"]

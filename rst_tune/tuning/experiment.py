@@ -17,8 +17,8 @@ from rst_tune.training.factories import resolve_factory
 from rst_tune.training.models import build_model
 from rst_tune.training.task import Task
 from rst_tune.tuning import yaml_files
-from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.axes import bounds
+from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.space import Space
 
 __all__ = ["Experiment", "load_experiment"]
@@ -153,8 +153,8 @@ class Experiment(_Part):
         shortest = self.shortest_horizon * epochs
         if shortest < 1.0:
             raise ValueError(
-                f"space.horizon: a training has at least one epoch, but {self.shortest_horizon:g} of {epochs} epochs is "
-                f"{shortest:.2g}: start the horizon at {1 / epochs:.2g} or raise task.recipe.epochs"
+                f"space.horizon: a training has at least one epoch, but {self.shortest_horizon:g} of {epochs} epochs "
+                f"is {shortest:.2g}: start the horizon at {1 / epochs:.2g} or raise task.recipe.epochs"
             )
         if self.confirm.min_seeds > self.confirm.max_seeds:
             raise ValueError(

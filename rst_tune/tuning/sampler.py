@@ -90,8 +90,8 @@ class RandomSuggester:
 class FrontSampler(BaseSampler):
     """Proposes parameters from the trials it has observed, in the order in which they ended.
 
-    Before each `study.ask`, `prepare` sets the pending trials and the seed. Until enough trials have finished it samples
-    at random.
+    Before each `study.ask`, `prepare` sets the pending trials and the seed. Until enough trials have finished it
+    samples at random.
     """
 
     def __init__(self, sample: Callable[[Any], Params], scale: TaskScale, *, n_startup_trials: int) -> None:
@@ -213,8 +213,8 @@ def knowledge_gradient(
     """Return the expected gain of the delivered front's hypervolume by one training of each candidate.
 
     The front is that of the posterior means of `delivered` and the candidate itself. With the outcome z of the training
-    in standard deviations, the means move to mean + shift·z; the expectation over z is a Gauss-Hermite sum. Costs do not
-    move, so the front is a running minimum over `delivered` sorted by compute.
+    in standard deviations, the means move to mean + shift·z; the expectation over z is a Gauss-Hermite sum. Compute
+    does not move, so the front is a running minimum over `delivered` sorted by compute.
     """
     order = np.argsort([config.compute for config in delivered], kind="stable")
     everything = [*(delivered[i] for i in order), *candidates]
@@ -245,4 +245,4 @@ def knowledge_gradient(
     for node, weight in zip(_NODES, _WEIGHTS, strict=True):
         moved = mean[None, :n] + node * shift[:, :n]
         gain += weight * area(moved, mean[own] + node * shift[np.arange(len(candidates)), own])
-    return np.maximum(gain, 0.0)
+    return np.asarray(np.maximum(gain, 0.0))

@@ -140,9 +140,9 @@ class Space(BaseModel):
             )
         radii = {f"rules.{rule}.rho": axes.rho for rule, axes in self.rules.items()}
         positive = {"gamma_rst": self.gamma_rst, "gamma_gnr": self.gamma_gnr, "rho": self.rho, "cap": self.cap, **radii}
-        for name, axis in positive.items():
-            if axis is not None and axis_of.bounds(axis)[0] < 0:
-                raise ValueError(f"{name}: it must not be negative, but it starts at {axis_of.bounds(axis)[0]}")
+        for name, given in positive.items():
+            if given is not None and axis_of.bounds(given)[0] < 0:
+                raise ValueError(f"{name}: it must not be negative, but it starts at {axis_of.bounds(given)[0]}")
 
     # --- sampling -------------------------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class Space(BaseModel):
         return complete and all(_contains(axes[name], value) for name, value in values.items())
 
     def _suggested(self, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        """Return family and values of `params` by the names they are suggested under; None for another family or rule."""
+        """Return family and values of `params` by the names they are suggested under; None outside of the space."""
         schedule = dict(params.get("schedule", {}))
         family, rule = schedule.pop("family", params.get("family")), params.get("rule")
         if family not in self.families or rule not in self.rules or params.get("policy", "coin") not in self.policies:
