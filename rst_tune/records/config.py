@@ -78,9 +78,10 @@ class TrialConfig:
 
     @property
     def is_sam(self) -> bool:
-        """Whether it is plain SAM at the recipe's length: every step, gamma 1, the rule of the SAM paper."""
+        """Whether it is plain SAM at the recipe's length and radius: every step, gamma 1, the rule of the SAM paper."""
         always = float(self.schedule.get("p", 0.0)) == 1.0
         plain = self.rule == "sam" and self.policy == "coin" and self.cap is None and self.horizon == 1.0
+        plain = plain and "rho" not in self.params  # a sampled radius is not the recipe's
         return always and plain and abs(self.gamma_gnr - 1.0) < 1e-9
 
     def to_dict(self) -> dict[str, Any]:

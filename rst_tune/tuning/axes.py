@@ -7,11 +7,18 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 __all__ = ["Axis", "Range", "Suggester", "bounds"]
 
 
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
 class Suggester(Protocol):
     """Where a space gets its values from: an Optuna trial, or anything with these methods."""
 
     def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
         """Return a number of the range."""
+        ...
+
+    def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int:
+        """Return a whole number of the range."""
         ...
 
     def suggest_categorical(self, name: str, choices: list[Any]) -> Any:
@@ -20,11 +27,11 @@ class Suggester(Protocol):
 
 
 class Range(BaseModel):
-    """An interval, sampled uniformly or (`log`) uniformly in its logarithm; `integer`: rounded to whole numbers."""
+    """An interval, sampled uniformly or (`log`) uniformly in its logarithm; `integer`: only whole numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    low: float
-    high: float
+    low: Finite
+    high: Finite
     log: bool = False
     integer: bool = False
 
@@ -34,6 +41,8 @@ class Range(BaseModel):
             raise ValueError(f"`low < high` must hold, but got low={self.low}, high={self.high}: swap them")
         if self.log and self.low <= 0:
             raise ValueError(f"a logarithmic range needs low > 0, but got low={self.low}: raise it or drop `log`")
+        if self.integer and not (self.low.is_integer() and self.high.is_integer()):
+            raise ValueError(f"a range of integers has whole ends, but got low={self.low}, high={self.high}: round them")
         return self
 
 
@@ -42,8 +51,8 @@ def _form(axis: Any) -> str:
 
 
 Axis = Annotated[
-    Annotated[float, Tag("number")]
-    | Annotated[list[float], Field(min_length=1), Tag("list")]
+    Annotated[Finite, Tag("number")]
+    | Annotated[list[Finite], Field(min_length=1), Tag("list")]
     | Annotated[Range, Tag("range")],
     Discriminator(_form),
 ]

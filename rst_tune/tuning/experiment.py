@@ -154,7 +154,12 @@ class Experiment(_Part):
         if shortest < 1.0:
             raise ValueError(
                 f"space.horizon: a training has at least one epoch, but {self.shortest_horizon:g} of {epochs} epochs "
-                f"is {shortest:.2g}: start the horizon at {1 / epochs:.2g} or raise task.recipe.epochs"
+                f"is {shortest:.2g}: start the horizon at {1 / epochs:.2g} or raise task.recipe.epochs to "
+                f"{math.ceil(1 / self.shortest_horizon)}"
+            )
+        if isinstance(self.space, Space) and self.space.rho_unit == "recipe" and not self.task.recipe.rho:
+            raise ValueError(
+                "space.rho_unit: recipe makes radii multiples of task.recipe.rho, which is 0: raise it, or use absolute"
             )
         if self.confirm.min_seeds > self.confirm.max_seeds:
             raise ValueError(
@@ -178,12 +183,18 @@ class Experiment(_Part):
     @property
     def shortest_horizon(self) -> float:
         """The shortest length that the space allows, as a share of the recipe's epochs."""
-        return bounds(self.space.horizon)[0] if isinstance(self.space, Space) else 1.0
+        return min(self._horizons)
 
     @property
     def longest_horizon(self) -> float:
         """The longest length that the space allows."""
-        return bounds(self.space.horizon)[1] if isinstance(self.space, Space) else 1.0
+        return max(self._horizons)
+
+    @property
+    def _horizons(self) -> list[float]:
+        if not isinstance(self.space, Space):
+            return [1.0]
+        return [*bounds(self.space.horizon), *(p["horizon"] for p in self.space.points_to_evaluate if "horizon" in p)]
 
     def identity(self) -> dict[str, Any]:
         """Return all that decides the results, as plain data.

@@ -10,6 +10,7 @@ twice. A stopped trial counts with the final error that its last rung predicts.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from threadpoolctl import threadpool_limits
 
+from rst_tune.analysis import pareto
 from rst_tune.analysis.surrogate import MIN_TRIALS, KernelParams, Surrogate, fit_surrogate
 from rst_tune.records import Status, Trial, TrialConfig
 from rst_tune.tuning.space import Params, TaskScale, trial_config
@@ -29,13 +31,15 @@ Array = NDArray[np.float64]
 _Candidate = tuple[dict[str, Any], TrialConfig]  # what was suggested, and the configuration that it means
 
 N_CANDIDATES, N_NEIGHBOURS = 300, 100
+# Samples of the space that the encoding of the features is made for.
+N_KNOWN = 200
 # A neighbour of the best candidate lies this far from it (in ranges), and keeps its choices with this probability.
 NEIGHBOUR_SCALE, P_KEEP_CATEGORY = 0.08, 0.8
 # Beyond this many finished trials the kernel is fitted again only when their number has grown by a tenth, so that a
 # proposal takes as long after 20,000 trials as after 200.
 REFIT_UNTIL = 20
-# Of more pending and stopped trials than this the latest are used; of more finished ones likewise, because proposals
-# concentrate where the front is.
+# Of more pending and stopped trials than this the latest are used; of more finished ones the front, the baselines and
+# the latest, because proposals concentrate where the front is.
 MAX_PENDING, MAX_OBSERVATIONS = 100, 200
 # Nodes and weights of the Gauss-Hermite rule for the expectation over the outcome of one training.
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
@@ -75,8 +79,11 @@ class RandomSuggester:
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
         """Return a whole number of the range."""
         if name not in self.params:
-            drawn = self._rng.integers(0, (high - low) // step + 1) * step + low
-            self.params[name] = round(low * (high / low) ** self._rng.random()) if log else int(drawn)
+            if log or name in self._around:
+                value = low + step * round((self._in_range(name, low, high, log) - low) / step)
+            else:
+                value = low + step * int(self._rng.integers(0, (high - low) // step + 1))
+            self.params[name] = min(max(value, low), high)
         return int(self.params[name])
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
@@ -98,7 +105,13 @@ class FrontSampler(BaseSampler):
         self._sample, self._scale = sample, scale
         self._n_startup_trials = max(n_startup_trials, MIN_TRIALS)
         self._finished: list[Trial] = []
+        self._points: list[tuple[float, float]] = []
+        self._deliverable: set[str] = set()
         self._stopped: list[Trial] = []
+        # The encoding depends on the space and on what has finished, not on which candidates were drawn: a resumed
+        # search fits the same kernel.
+        rng = np.random.default_rng(0)
+        self._known = [self._candidate(rng)[1] for _ in range(N_KNOWN)]
         self._kernel_params: tuple[int, KernelParams | None] = (0, None)
         self.prepare((), None, 0)
 
@@ -109,6 +122,9 @@ class FrontSampler(BaseSampler):
         trial = trial if error is None else replace(trial, status=Status.COMPLETE, error=error)
         if trial.finished:
             self._finished.append(trial)
+            self._points.append((float(trial.error or 0.0), trial.compute))
+            if error is None:
+                self._deliverable.add(trial.config_id)
         elif trial.status is Status.STOPPED:
             self._stopped.append(trial)
 
@@ -158,19 +174,21 @@ class FrontSampler(BaseSampler):
         rng = np.random.default_rng(self._seed)
         candidates = [self._candidate(rng) for _ in range(N_CANDIDATES)]
         with threadpool_limits(1):  # quicker at this size, and rounded alike on any number of cores
-            acquisition = self._acquisition([config for _, config in candidates], self._reference)
+            acquisition = self._acquisition(self._reference)
             best = candidates[int(np.argmax(acquisition(candidates)))]
             near = [best, *(self._candidate(rng, best[0]) for _ in range(N_NEIGHBOURS))]
             return near[int(np.argmax(acquisition(near)))][0]
 
-    def _acquisition(
-        self, known: list[TrialConfig], reference: tuple[float, float]
-    ) -> Callable[[list[_Candidate]], Array]:
-        """Return the function from candidates to the knowledge gradient per unit of compute."""
+    def _acquisition(self, reference: tuple[float, float]) -> Callable[[list[_Candidate]], Array]:
+        """Return the function from candidates to the knowledge gradient per unit of compute.
+
+        What broke down or was stopped informs the posterior but is never delivered; what is running will be.
+        """
         pending = [t.config for t in (*self._stopped[-MAX_PENDING:], *self._pending)][-MAX_PENDING:]
-        observed = self._finished[-MAX_OBSERVATIONS:]
-        surrogate = self._surrogate(observed, [*known, *pending]).condition_on(pending)
-        delivered = list({t.config_id: t.config for t in observed}.values())
+        observed = self._observed()
+        surrogate = self._surrogate(observed).condition_on(pending)
+        found = [t for t in observed if t.config_id in self._deliverable]
+        delivered = list({t.config_id: t.config for t in (*found, *self._pending)}.values())
 
         def acquisition(candidates: list[_Candidate]) -> Array:
             points = [config for _, config in candidates]
@@ -179,12 +197,22 @@ class FrontSampler(BaseSampler):
 
         return acquisition
 
-    def _surrogate(self, observed: Sequence[Trial], known: Sequence[TrialConfig]) -> Surrogate:
+    def _observed(self) -> list[Trial]:
+        """Return at most `MAX_OBSERVATIONS` finished trials: the front as measured, the baselines, then the latest."""
+        if len(self._finished) <= MAX_OBSERVATIONS:
+            return self._finished
+        front = pareto.nondominated(self._points)
+        first = [i for i, t in enumerate(self._finished) if front[i] or t.config.is_base][:MAX_OBSERVATIONS]
+        chosen = set(first)
+        latest = (i for i in reversed(range(len(self._finished))) if i not in chosen)
+        return [self._finished[i] for i in sorted([*first, *islice(latest, MAX_OBSERVATIONS - len(first))])]
+
+    def _surrogate(self, observed: Sequence[Trial]) -> Surrogate:
         fitted_at, kernel_params = self._kernel_params
         if fitted_at != (fitted_at := _last_fit(len(self._finished))):
-            kernel_params = fit_surrogate(self._finished[:fitted_at], known=known).kernel_params
+            kernel_params = fit_surrogate(self._finished[:fitted_at], known=self._known).kernel_params
             self._kernel_params = (fitted_at, kernel_params)
-        return fit_surrogate(observed, kernel_params=kernel_params, known=known)
+        return fit_surrogate(observed, kernel_params=kernel_params, known=self._known)
 
     def _candidate(self, rng: np.random.Generator, around: Mapping[str, Any] | None = None) -> _Candidate:
         suggester = RandomSuggester(rng, around)
@@ -196,7 +224,7 @@ def _last_fit(count: int) -> int:
     """Return the number of trials at which the kernel was last fitted: every one, then at each tenth more.
 
     >>> [_last_fit(n) for n in (8, 19, 22, 23, 10_000)]
-    [8, 19, 22, 22, 9520]
+    [8, 19, 22, 22, 9535]
     """
     at = min(count, REFIT_UNTIL)
     while (following := at + max(at // 10, 1)) <= count and at >= REFIT_UNTIL:

@@ -7,15 +7,19 @@ A sample is a plain dict, the `Params`; `trial_config` turns it into what is tra
 """
 
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from rst_tune.errors import InputError
+from rst_tune.errors import InputError, unknown_name
 from rst_tune.method import policies, schedules
 from rst_tune.method.ascent import RULES, build
+from rst_tune.method.checks import check_method
 from rst_tune.method.coin import toss
 from rst_tune.method.cost import expected_extra_propagation
 from rst_tune.method.schedules.functionals import functionals
@@ -26,21 +30,39 @@ from rst_tune.tuning.axes import Axis, Range, Suggester
 __all__ = ["Params", "Range", "Space", "Suggester", "TaskScale", "schedule_preview", "trial_config"]
 
 Params = dict[str, Any]
+# The keys of `Params`; any other one is a spelling mistake.
+PARAMS = (
+    "family", "c", "shape", "schedule", "gamma_rst", "gamma_gnr", "rule", "rule_options", "policy", "policy_options",
+    "cap", "rho", "rho_unit", "horizon",
+)  # fmt: skip
+# What a rule's radius is divided by to compare it with SAM's. ASAM's is in units of the weights: its authors use ten
+# times SAM's (Kwon et al., ICML 2021, section 5).
+RADIUS_SCALE = {"asam": 10.0}
+
+
+def _option_form(axis: Any) -> str:
+    return "range" if isinstance(axis, dict | Range) else "list" if isinstance(axis, list) else "value"
+
+
+OptionAxis = Annotated[
+    Annotated[Any, Tag("value")]
+    | Annotated[list[Any], Field(min_length=1), Tag("list")]
+    | Annotated[Range, Tag("range")],
+    Discriminator(_option_form),
+]
 
 
 class RuleAxes(BaseModel):
     """The axes of one rule: its radius, and any of its options as a value, a list or a range."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
+    __pydantic_extra__: dict[str, OptionAxis]
     rho: Axis | None = None
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options: ranges are read, everything else stays as it is."""
-        return {
-            name: Range.model_validate(value) if isinstance(value, dict) else value
-            for name, value in (self.model_extra or {}).items()
-        }
+        """The axes of the options by name."""
+        return self.model_extra or {}
 
 
 class Space(BaseModel):
@@ -105,10 +127,29 @@ class Space(BaseModel):
         return self
 
     def _check_rules(self) -> None:
-        """Build every rule at both ends of its options: a wrong name or value shows here."""
+        """Build every rule with each value or end of its options: a wrong name or value shows here."""
         for rule, axes in self.rules.items():
-            for end in (0, 1):
-                _named(f"rules.{rule}", build, rule, {n: _end(axis, end) for n, axis in axes.options.items()})
+            _named(f"rules.{rule}", build, rule)
+            for name, axis in axes.options.items():
+                for value in _ends(axis):
+                    _named(f"rules.{rule}", build, rule, {name: value})
+        self._check_one_pass()
+
+    def _check_one_pass(self) -> None:
+        """Raise where gamma, cap or policy could apply to no rule: rules of one pass have none of them."""
+        alone = [rule for rule in self.rules if one_pass(rule)]
+        if alone and "coin" not in self.policies:
+            raise ValueError(
+                f"policies: rule {alone[0]!r} takes one pass, which the coin decides before it, but the policies are "
+                f"{self.policies}: add coin, or remove {alone[0]} from `rules`"
+            )
+        given = {"gamma_rst": self.gamma_rst, "gamma_gnr": self.gamma_gnr, "cap": self.cap}
+        for name, axis in given.items():
+            if axis is not None and axis != 1.0 and len(alone) == len(self.rules):
+                raise ValueError(
+                    f"{name}: rule {alone[0]!r} takes one pass, so there is no second gradient to mix with, but got "
+                    f"{name} = {axis}: remove it and vary rho instead"
+                )
 
     def _check_native(self) -> None:
         """Build every family of a native space at the ends of its parameters."""
@@ -121,6 +162,8 @@ class Space(BaseModel):
         for point in self.points_to_evaluate:
             try:
                 trial_config(self.fill_defaults(point), TaskScale(epochs=100, steps_per_epoch=1, rho=0.1))
+            except InputError as error:
+                raise ValueError(f"points_to_evaluate: {error}") from None
             except (KeyError, TypeError) as error:
                 raise ValueError(
                     f"points_to_evaluate: each has a schedule or a family and c, {point} lacks {error}"
@@ -152,14 +195,18 @@ class Space(BaseModel):
         family = str(trial.suggest_categorical("family", names)) if len(names) > 1 else names[0]
         rule = _choose(trial, "rule", list(self.rules))
         values = {name: _value(axis, name, trial) for name, axis in self._axes(family, rule).items()}
-        return self._params(family, rule, _choose(trial, "policy", self.policies), values)
+        return self._params(family, rule, _choose(trial, "policy", self._policies(rule)), values)
 
     def grid(self) -> Iterator[Params]:
         """Yield every point of a space of lists and numbers, without baselines and `points_to_evaluate`."""
-        for family, rule, policy in itertools.product(self.families, self.rules, self.policies):
+        for family, rule in itertools.product(self.families, self.rules):
             axes = self._axes(family, rule)
-            for values in itertools.product(*(_values(axis, name) for name, axis in axes.items())):
-                yield self._params(family, rule, policy, dict(zip(axes, values, strict=True)))
+            for policy in self._policies(rule):
+                for values in itertools.product(*(_values(axis, name) for name, axis in axes.items())):
+                    yield self._params(family, rule, policy, dict(zip(axes, values, strict=True)))
+
+    def _policies(self, rule: str) -> list[str]:
+        return ["coin"] if one_pass(rule) else self.policies
 
     def _axes(self, family: str, rule: str) -> dict[str, Any]:
         """Return the axes of a family and a rule by the name they are suggested under."""
@@ -210,7 +257,8 @@ class Space(BaseModel):
         gamma = {} if "gamma_rst" in params or one_pass(rule) else {"gamma_gnr": 1.0}
         axes = self.rules.get(rule, RuleAxes()).options
         fixed = {name: axis for name, axis in axes.items() if not isinstance(axis, Range | list)}
-        return {"rule": rule, **({"rule_options": fixed} if fixed else {}), **gamma, **params}
+        unit = {"rho_unit": "recipe"} if "rho" in params and self.rho_unit == "recipe" else {}
+        return {"rule": rule, **({"rule_options": fixed} if fixed else {}), **gamma, **unit, **params}
 
     # --- membership -----------------------------------------------------------------------------------------------
 
@@ -221,9 +269,15 @@ class Space(BaseModel):
             return None
         family, values = found
         axes = self._axes(family, str(params.get("rule")))
+        values = self._recipe_values(axes) | values
         if set(axes) != set(values) or not all(_contains(axis, values[name]) for name, axis in axes.items()):
             return None
         return {"family": family, "rule": params["rule"], "policy": params.get("policy", "coin"), **values}
+
+    def _recipe_values(self, axes: Mapping[str, Any]) -> dict[str, float]:
+        """Return what parameters without a length or a radius mean, as far as the space can express it."""
+        radii = [name for name in axes if name == "rho" or name.endswith(".rho")] if self.rho_unit == "recipe" else []
+        return dict.fromkeys([name for name in axes if name == "horizon"] + radii, 1.0)
 
     def contains(self, params: Mapping[str, Any]) -> bool:
         """Return whether the space has these values; what they leave out (the radius, the length) is the recipe's."""
@@ -240,7 +294,9 @@ class Space(BaseModel):
         """Return family and values of `params` by the names they are suggested under; None outside of the space."""
         schedule = dict(params.get("schedule", {}))
         family, rule = schedule.pop("family", params.get("family")), params.get("rule")
-        if family not in self.families or rule not in self.rules or params.get("policy", "coin") not in self.policies:
+        if family not in self.families or rule not in self.rules:
+            return None
+        if params.get("policy", "coin") not in self._policies(rule):
             return None
         if isinstance(self.families, dict) != ("schedule" in params):
             return None
@@ -258,15 +314,10 @@ def one_pass(rule: str) -> bool:
     return RULES[rule].passes_ahead
 
 
-def _end(axis: Any, end: int) -> Any:
+def _ends(axis: Any) -> list[Any]:
     if isinstance(axis, Range):
-        return type_of(axis)(axis_of.bounds(axis)[end])
-    return axis[-end] if isinstance(axis, list) else axis
-
-
-def type_of(axis: Range) -> Callable[[float], Any]:
-    """Return int for a range of whole numbers, else float."""
-    return int if axis.integer else float
+        return [int(end) if axis.integer else end for end in (axis.low, axis.high)]
+    return axis if isinstance(axis, list) else [axis]
 
 
 def _choose(trial: Suggester, name: str, choices: list[str]) -> str:
@@ -274,9 +325,10 @@ def _choose(trial: Suggester, name: str, choices: list[str]) -> str:
 
 
 def _value(axis: Any, name: str, trial: Suggester) -> Any:
+    if isinstance(axis, Range) and axis.integer:
+        return trial.suggest_int(name, int(axis.low), int(axis.high), log=axis.log)
     if isinstance(axis, Range):
-        value = trial.suggest_float(name, axis.low, axis.high, log=axis.log)
-        return round(value) if axis.integer else value
+        return trial.suggest_float(name, axis.low, axis.high, log=axis.log)
     if isinstance(axis, list):
         return trial.suggest_categorical(name, axis) if len(axis) > 1 else axis[0]
     return axis
@@ -284,13 +336,15 @@ def _value(axis: Any, name: str, trial: Suggester) -> Any:
 
 def _values(axis: Any, name: str) -> list[Any]:
     if isinstance(axis, Range):
-        raise InputError(f"a grid needs lists, but {name} is the range {axis.low} … {axis.high}: list its values")
+        field = "extra_propagation" if name == "c" else name
+        raise InputError(f"a grid needs lists, but {field} is the range {axis.low} … {axis.high}: list its values")
     return axis if isinstance(axis, list) else [axis]
 
 
 def _contains(axis: Any, value: Any) -> bool:
     if isinstance(axis, Range):
-        return isinstance(value, int | float) and axis.low <= value <= axis.high
+        number = isinstance(value, int) or (isinstance(value, float) and not axis.integer)
+        return number and axis.low <= value <= axis.high
     return value in (axis if isinstance(axis, list) else [axis])
 
 
@@ -306,19 +360,26 @@ def _named(field: str, check: Callable[..., Any], *given: Any) -> None:
 class TaskScale:
     """What a configuration needs to know of the task: the recipe's length and radius, and the batch size.
 
-    `resolution`: over how many steps schedules are evaluated; None: all of the training. A sampler that looks at
-    thousands of candidates takes few.
+    `exact`: schedules are summed over every step of the training. A sampler that looks at thousands of candidates
+    takes the mean of p(t) over a few steps and the rule's cost per ascent of a long training instead.
     """
 
     epochs: int
     steps_per_epoch: int
     rho: float
     batch_size: int | None = None
-    resolution: int | None = None
+    exact: bool = True
 
     def epochs_of(self, params: Mapping[str, Any]) -> int:
-        """Return the whole number of epochs nearest to the sampled horizon, at least one."""
-        return max(1, round(float(params.get("horizon", 1.0)) * self.epochs))
+        """Return the whole number of epochs nearest to the sampled horizon."""
+        horizon = float(params.get("horizon", 1.0))
+        epochs = round(horizon * self.epochs) if isfinite(horizon) else 0
+        if epochs < 1:
+            raise InputError(
+                f"a training has at least one epoch, but horizon = {horizon:g} of {self.epochs} epochs is less: "
+                f"raise it to {1 / self.epochs:.2g} at least"
+            )
+        return epochs
 
 
 def trial_config(params: Mapping[str, Any], scale: TaskScale) -> TrialConfig:
@@ -332,24 +393,34 @@ def trial_config(params: Mapping[str, Any], scale: TaskScale) -> TrialConfig:
     rule, options = params.get("rule", "sam"), dict(params.get("rule_options", {}))
     epochs = scale.epochs_of(params)
     total_steps = epochs * scale.steps_per_epoch
-    steps = scale.resolution or total_steps
-    schedule = _schedule(params, steps)
-    mean = schedule.extra_propagation(steps)
+    schedule = _schedule(params, total_steps)
+    shape = functionals(schedule)
+    if scale.exact:
+        mean = schedule.extra_propagation(total_steps)
+        extra = expected_extra_propagation(schedule, total_steps, rule, options, scale.batch_size)
+    else:
+        mean = shape.mean
+        extra = mean * _cost_per_ascent(rule, json.dumps(options, sort_keys=True), scale.batch_size)
     gamma_gnr = params["gamma_rst"] / mean if "gamma_rst" in params else params.get("gamma_gnr", 1.0)
+    policy, policy_options, cap = params.get("policy", "coin"), dict(params.get("policy_options", {})), params.get("cap")
+    if scale.exact:
+        _check_params(params)
+        check_method(build(rule, options), policies.build(policy, policy_options), gamma_gnr=gamma_gnr, cap=cap)
     unit = scale.rho if params.get("rho_unit") == "recipe" else 1.0
     rho = float(params["rho"]) * unit if "rho" in params else scale.rho
-    shape, strength = functionals(schedule), gamma_gnr * (rho / scale.rho if scale.rho else 0.0)
+    strength = gamma_gnr * rho / (scale.rho * RADIUS_SCALE.get(rule, 1.0)) if scale.rho else 0.0
     return TrialConfig(
         family=params.get("family") or params["schedule"]["family"],
         schedule=schedule.to_dict(),
         rule=rule,
         rule_options=options,
-        policy=params.get("policy", "coin"),
-        cap=params.get("cap"),
+        policy=policy,
+        policy_options=policy_options,
+        cap=cap,
         rho=rho,
         gamma_gnr=float(gamma_gnr),
         gamma_rst=float(gamma_gnr * mean),
-        extra_propagation=expected_extra_propagation(schedule, steps, rule, options, scale.batch_size),
+        extra_propagation=extra,
         horizon=epochs / scale.epochs,
         total_steps=total_steps,
         effect=strength * shape.weight,
@@ -357,6 +428,21 @@ def trial_config(params: Mapping[str, Any], scale: TaskScale) -> TrialConfig:
         lateness=shape.lateness,
         params=dict(params),
     )
+
+
+# A refresh that is due every k ascents, at the first one too, costs 1/k per ascent of a training this long.
+LONG = 1000
+
+
+@lru_cache(maxsize=1024)
+def _cost_per_ascent(rule: str, options: str, batch_size: int | None) -> float:
+    return build(rule, json.loads(options)).expected_pairs([1.0] * LONG, batch_size) / LONG
+
+
+def _check_params(params: Mapping[str, Any]) -> None:
+    for name in params:
+        if name not in PARAMS:
+            raise unknown_name("parameter", name, list(PARAMS))
 
 
 def schedule_preview(config: TrialConfig, *, seed: int, width: int = 64) -> SchedulePreview:

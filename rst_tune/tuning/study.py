@@ -33,9 +33,6 @@ from rst_tune.tuning.space import Params, Space, TaskScale
 __all__ = ["PendingTrials", "SearchStudy", "optuna_outcome"]
 
 JOURNAL_NAME = "study.journal"
-# The sampler evaluates the schedules of its candidates over this few steps: only their mean is used. In the cost
-# parametrization the mean is exact over any number of steps, so over one.
-STEPS, STEPS_OF_COST = 64, 1
 Outcome = tuple[TrialState, tuple[float, float] | None]
 
 
@@ -133,14 +130,13 @@ class SearchStudy:
         self._front_sampler = self._make_front_sampler() if experiment.sampler.name == "front" else None
 
     def _make_front_sampler(self) -> FrontSampler:
-        space, recipe = self.experiment.space, self.experiment.task.recipe
-        by_cost = isinstance(space, Space) and space.parametrization == "cost"
+        recipe = self.experiment.task.recipe
         scale = TaskScale(
             epochs=recipe.epochs,
             steps_per_epoch=1,
             rho=recipe.rho,
-            batch_size=recipe.batch_size,
-            resolution=STEPS_OF_COST if by_cost else STEPS,
+            batch_size=recipe.batch_size // self.experiment.resources.workers,
+            exact=False,
         )
         return FrontSampler(self._params, scale, n_startup_trials=self.experiment.sampler.n_startup_trials)
 
