@@ -25,7 +25,7 @@ __all__ = ["Analysis", "analyze"]
 
 Rows = tuple[ConfigSummary, ...]
 HTML_COLUMNS = (
-    "extra_propagation", "error_mean", "error_sem", "seeds", "p_nondominated", "verdict", "test_error_mean"
+    "compute", "error_mean", "error_sem", "seeds", "p_nondominated", "verdict", "test_error_mean"
 )  # fmt: skip
 _OF_CONFIG = ("family", "schedule", "rule", "rule_options", "rho", "gamma_gnr", "gamma_rst", "horizon", "compute")
 _OF_SUMMARY = (
@@ -44,7 +44,7 @@ class Analysis:
         points: the delivered front, by cost.
         confirmed: the points of P(non-dominated) >= 0.95.
         base, sam: the most replicated summaries of the two baselines.
-        reference: the reference point (error, extra propagation).
+        reference: the reference point (error, compute).
         hypervolume: that of the delivered front.
         caveats: what is missing or uncertain.
         answer: the recommendation in one sentence.
@@ -111,7 +111,7 @@ def analyze(search: Search) -> Analysis:
     points = tuple(row for row in rows if row.on_front)
     reference = pareto.reference_point(search)
     recommended = _recommended(points)
-    base = max((row for row in rows if row.config.is_base), key=lambda r: r.seeds, default=None)
+    base = max((row for row in rows if row.config.is_recipe), key=lambda r: r.seeds, default=None)
     sam = max((row for row in rows if row.config.is_sam), key=lambda r: r.seeds, default=None)
     return Analysis(
         search=search,
@@ -130,7 +130,7 @@ def analyze(search: Search) -> Analysis:
 
 
 def _coordinates(points: Rows) -> list[tuple[float, float]]:
-    return [(p.error_posterior, p.extra_propagation) for p in points]
+    return [(p.error_posterior, p.compute) for p in points]
 
 
 def _cell(value: object) -> str:
@@ -152,7 +152,7 @@ def _recommended(points: Rows) -> ConfigSummary | None:
     best = min(replicated, key=lambda p: p.error_posterior)
     limit = best.error_posterior + max(best.error_sem or 0.0, best.error_posterior_sd or 0.0)
     near = (p for p in replicated if max(p.error_posterior, p.error_mean) <= limit)
-    return min(near, key=lambda p: p.extra_propagation, default=best)
+    return min(near, key=lambda p: p.compute, default=best)
 
 
 def _answer(search: Search, point: ConfigSummary | None, base: ConfigSummary | None, sam: ConfigSummary | None) -> str:

@@ -32,7 +32,7 @@ def _of_trials(search: Search, rows: Rows) -> list[tuple[bool, str]]:
     total, counts = len(search.trials), Counter(t.status for t in search.trials)
     ended = sum(t.status.has_ended for t in search.trials)
     unusable = [t for t in search.trials if t.status is Status.COMPLETE and t.full_horizon and not t.finished]
-    costless = sum(not isfinite(t.extra_propagation) for t in unusable)
+    costless = sum(not isfinite(t.compute) for t in unusable)
     errorless = len(unusable) - costless
     return [
         (not total, "the search is empty: no trial was sampled"),
@@ -66,13 +66,13 @@ def _of_noise(rows: Rows) -> list[tuple[bool, str]]:
 
 
 def _dominates(row: ConfigSummary, point: ConfigSummary) -> bool:
-    return row.extra_propagation <= point.extra_propagation and row.error_posterior < point.error_posterior
+    return row.compute <= point.compute and row.error_posterior < point.error_posterior
 
 
 def _of_baselines(search: Search, rows: Rows) -> list[tuple[bool, str]]:
     several = len(rows) > 1
     untested = all(row.test_error_mean is None for row in rows if row.on_front)
-    one_cost, one_error = len({r.extra_propagation for r in rows}) == 1, len({r.error_mean for r in rows}) == 1
+    one_cost, one_error = len({r.compute for r in rows}) == 1, len({r.error_mean for r in rows}) == 1
     return [
         (not any(r.config.is_base for r in rows), "the base optimizer was not run: there is no zero to compare with"),
         (not any(r.config.is_sam for r in rows), "SAM was not run: there is no full cost to compare with"),

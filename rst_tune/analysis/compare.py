@@ -1,4 +1,4 @@
-"""Two or more searches against each other: hypervolume with intervals, attainment, best error at each cost.
+"""Two or more searches against each other: hypervolume with intervals, attainment, best error at equal compute.
 
 The intervals come from samples of the joint posterior of each delivered front. They cover the noise between seeds and
 nothing else: not what another run of the same search would have sampled. A front of single runs has none.
@@ -22,7 +22,6 @@ Array = NDArray[np.float64]
 
 SAMPLES = 1000
 SURFACES = 25
-COSTS = tuple(round(0.1 * k, 1) for k in range(11))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +69,7 @@ class _Front:
 
     @cached_property
     def costs(self) -> Array:
-        return np.array([point.extra_propagation for point in self.analysis.points])
+        return np.array([point.compute for point in self.analysis.points])
 
     @cached_property
     def errors(self) -> Array:
@@ -132,7 +131,7 @@ def _interval(values: Sequence[float] | Array) -> tuple[float, float]:
 
 def _differences(name: str, first: _Front, other: _Front) -> list[CostDifference]:
     rows = []
-    for cost in COSTS:
+    for cost in _steps(first, other):
         difference = float(other.lowest(other.errors, cost)) - float(first.lowest(first.errors, cost))
         if not np.isfinite(difference):
             continue
@@ -142,6 +141,15 @@ def _differences(name: str, first: _Front, other: _Front) -> list[CostDifference
             low, high = _interval(other.lowest(other.samples, cost) - first.lowest(first.samples, cost)[::-1])
         rows.append(CostDifference(name=name, cost=cost, difference=difference, low=low, high=high))
     return rows
+
+
+def _steps(first: _Front, other: _Front) -> list[float]:
+    """Return the values of compute at which two searches are compared: tenths at one length, else half octaves."""
+    costs = np.concatenate([first.costs, other.costs])
+    if costs.min() >= 1.0 and costs.max() <= 2.0:
+        return [round(1 + 0.1 * k, 1) for k in range(11)]
+    low, high = np.floor(2 * np.log2(costs.min())), np.ceil(2 * np.log2(costs.max()))
+    return [float(f"{2.0 ** (k / 2):.3g}") for k in np.arange(low, high + 1)]
 
 
 def _caveats(names: Sequence[str], analyses: Sequence[Analysis]) -> list[str]:

@@ -1,71 +1,95 @@
-"""The encoding of a configuration as numbers, shared by the surrogate and the shrinkage of single runs.
+"""The encoding of a configuration as numbers: everything that a space can vary is visible to the surrogate.
 
-Three groups of features:
+Any p(t) enters through three functionals that `TrialConfig` carries (effect, strain, lateness), so the family's name is
+no feature. The groups, each with one length scale:
 
-- the cost c, in logarithms: a cheap schedule changes more from 0 to 5 % than from 80 to 85 %;
-- the degree, half way (in logarithms) between gamma_rst, the mean regularization, and gamma_gnr, that of a single
-  sharpness-aware step: trainings at the cheap end diverge by the second, the rest depends on the first;
-- the kind: indicators of family and rule. At cost 0 and 1 all families are the same schedule, so the indicators vanish.
+- length: the horizon, in octaves;
+- effect and strain, in logarithms;
+- lateness: where the ascents lie;
+- radius: rho, in logarithms, since the same effect may come from a large radius or a large gamma;
+- kind: indicators of rule and policy;
+- options: numbers of the rule's options and the cap, standardized over the search.
+
+What belongs to the ascents fades out as the effect goes to 0: there every configuration is the base optimizer.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import log, log1p
-from typing import Self
+from math import log, log2
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rst_tune.errors import unknown_name
 from rst_tune.records import TrialConfig
 
 __all__ = ["FeatureEncoding"]
 
-MIN_GAMMA = 0.05  # 0 has no logarithm
-# Below this cost a schedule is nearly the base optimizer: degree and rule fade out.
-SMALL_COST = 0.05
-# Stretches the cheap end of the cost axis: 5 % lies as far from 0 as SAM from 15 %. Measured against a weaker stretch:
-# +0.008 ± 0.004 of the hypervolume on one task, -0.006 ± 0.012 on another (docs/log.md, 2026-11-17, third part).
-STRETCH = 100.0
+Array = NDArray[np.float64]
+# Added before a logarithm: below it an effect or a strain makes no visible difference.
+SMALL = 0.1
+# Below this effect a training is nearly the base optimizer, and what belongs to the ascents fades out.
+FADE = 0.15
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureEncoding:
-    """Encodes the configurations of one search. The first family and the first rule have no indicator."""
+    """Encodes the configurations of one search. `rho` is the radius that others are compared with.
 
-    families: tuple[str, ...]
-    rules: tuple[str, ...]
+    `numbers` maps the name of a numeric option to its centre and spread; `choices` are (name, value) indicators.
+    """
+
+    rho: float
+    choices: tuple[tuple[str, str], ...] = ()
+    numbers: tuple[tuple[str, float, float], ...] = ()
 
     @classmethod
     def of(cls, configs: Iterable[TrialConfig]) -> Self:
-        """Return the encoding for the families and rules that occur."""
-        configs = list(configs)
-        rules = {c.rule for c in configs if c.extra_propagation > 0} or {"sam"}
-        return cls(
-            families=tuple(sorted({c.family for c in configs}, key=lambda name: (name != "constant", name))),
-            rules=tuple(sorted(rules, key=lambda name: (name != "sam", name))),
-        )
+        """Return the encoding for what varies among the configurations."""
+        configs = [c for c in configs if not c.is_base] or list(configs)
+        words: dict[str, set[str]] = {}
+        numbers: dict[str, list[float]] = {}
+        for config in configs:
+            for name, value in _options(config).items():
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    numbers.setdefault(name, []).append(float(value))
+                else:
+                    words.setdefault(name, set()).add(str(value))
+        # The first value of each name is the one without an indicator.
+        choices = [(n, v) for n, found in sorted(words.items()) for v in sorted(found, key=_usual)[1:]]
+        spreads = [(n, float(np.mean(v)), float(np.std(v))) for n, v in sorted(numbers.items()) if np.std(v) > 0]
+        rhos = [c.rho for c in configs if c.rho > 0] or [1.0]
+        return cls(rho=float(np.median(rhos)), choices=tuple(choices), numbers=tuple(spreads))
 
     @property
-    def group_sizes(self) -> tuple[int, ...]:
-        """The number of columns of cost, degree and kind; a search of one kind has no columns for it."""
-        kinds = len(self.families) + len(self.rules) - 2
-        return (1, 1, kinds) if kinds else (1, 1)
+    def groups(self) -> tuple[int, ...]:
+        """The group of each column: columns of one group share a length scale."""
+        return (0, 1, 2, 3, 4, *(5 for _ in self.choices), *(6 for _ in self.numbers))
 
-    def encode(self, configs: Sequence[TrialConfig]) -> NDArray[np.float64]:
-        """Return one row of features per configuration; InputError for a family or rule of another search."""
-        return np.array([self._row(config) for config in configs])
+    def encode(self, configs: Sequence[TrialConfig]) -> Array:
+        """Return one row of features per configuration."""
+        return np.array([self._row(config) for config in configs]).reshape(len(configs), len(self.groups))
 
     def _row(self, config: TrialConfig) -> list[float]:
-        family, rule, cost = config.family, config.rule, config.extra_propagation
-        if family not in self.families and 0.0 < cost < 1.0:
-            raise unknown_name("family in this search", family, self.families)
-        if rule not in self.rules and cost > 0.0:
-            raise unknown_name("rule in this search", rule, self.rules)
-        present = min(1.0, cost / SMALL_COST)
-        degree = log(max(config.gamma_rst, MIN_GAMMA)) - 0.5 * log(max(cost, SMALL_COST / 2))
-        shape = config.params.get("shape")
-        apart = min(1.0, 5 * cost) * min(1.0, 4 * (1 - cost)) * (1.0 if shape is None else float(shape))
-        of_family = [apart * (family == name) for name in self.families[1:]]
-        of_rule = [present * (rule == name) for name in self.rules[1:]]
-        return [log1p(STRETCH * cost) / log1p(STRETCH), present * degree, *of_family, *of_rule]
+        present = min(1.0, config.effect / FADE)
+        options = _options(config)
+        radius = log(config.rho / self.rho) if config.rho > 0 else 0.0
+        return [
+            log2(config.horizon),
+            log(SMALL + config.effect),
+            log(SMALL + config.strain),
+            present * config.lateness,
+            present * radius,
+            *(present * (str(options.get(name)) == value) for name, value in self.choices),
+            *(present * (float(options.get(name, mean)) - mean) / spread for name, mean, spread in self.numbers),
+        ]
+
+
+def _options(config: TrialConfig) -> dict[str, Any]:
+    cap = {} if config.cap is None else {"cap": config.cap}
+    own = {f"{config.rule}.{name}": value for name, value in config.rule_options.items()}
+    return {"rule": config.rule, "policy": config.policy, **own, **cap}
+
+
+def _usual(value: str) -> tuple[bool, str]:
+    return value not in ("sam", "coin"), value

@@ -1,4 +1,4 @@
-"""The share of the error's variance that family, cost, gamma, rho and rule explain, by Optuna's functional ANOVA."""
+"""The share of the error's variance that family, cost, gamma, rho, rule and length explain, by Optuna's functional ANOVA."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from rst_tune.records import Search, Trial
 
 __all__ = ["PARAMETERS", "Importance", "importance"]
 
-PARAMETERS = ("family", "extra_propagation", "gamma_rst", "rho", "rule")
+PARAMETERS = ("family", "extra_propagation", "gamma_rst", "rho", "rule", "policy", "horizon")
 MIN_TRIALS = 8
 # The evaluator walks every tree in Python: a report should take seconds.
 MAX_TRIALS = 100

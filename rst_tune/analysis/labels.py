@@ -2,7 +2,7 @@
 
 from rst_tune.records import TrialConfig
 
-__all__ = ["describe", "method_name", "schedule_text", "short"]
+__all__ = ["describe", "length_text", "method_name", "schedule_text", "short"]
 
 
 def method_name(config: TrialConfig) -> str:
@@ -15,10 +15,25 @@ def method_name(config: TrialConfig) -> str:
     """
     if config.is_base:
         return "the base optimizer"
-    if config.is_sam:
-        return "SAM"
-    scheme = "RST" if abs(config.gamma_gnr - 1.0) < 1e-9 else "G-RST"
+    always = config.schedule == {"family": "constant", "p": 1.0}
+    if abs(config.gamma_gnr - 1.0) >= 1e-9:
+        scheme = "G-RST"
+    elif always and config.policy == "coin":
+        return "SAM" if config.rule == "sam" else config.rule
+    else:
+        scheme = "RST" if config.policy == "coin" else f"RST by {config.policy}"
     return scheme if config.rule == "sam" else f"{scheme} with {config.rule}"
+
+
+def length_text(config: TrialConfig) -> str:
+    """Return the length of the training in words; nothing at the recipe's length.
+
+    >>> schedule = {"family": "constant", "p": 0.0}
+    >>> base = {"family": "constant", "schedule": schedule, "extra_propagation": 0.0, "rho": 0.1}
+    >>> length_text(TrialConfig(**base, gamma_gnr=1.0, gamma_rst=0.0, horizon=0.5))
+    '0.5 × the epochs'
+    """
+    return "" if config.horizon == 1.0 else f"{config.horizon:.3g} × the epochs"
 
 
 def schedule_text(config: TrialConfig) -> str:
@@ -44,20 +59,24 @@ def short(config: TrialConfig) -> str:
     >>> short(TrialConfig(**late, gamma_gnr=4.0, gamma_rst=1.0))
     'G-RST step-up γ4'
     """
-    if config.is_base or config.is_sam:
-        return method_name(config).removeprefix("the ")
-    text = f"{method_name(config)} {config.family}"
-    return text if abs(config.gamma_gnr - 1.0) < 1e-9 else f"{text} γ{config.gamma_gnr:.3g}"
+    text = method_name(config).removeprefix("the ")
+    if text.startswith(("RST", "G-RST")):
+        text += f" {config.family}"
+    gamma = "" if abs(config.gamma_gnr - 1.0) < 1e-9 or config.is_base else f" γ{config.gamma_gnr:.3g}"
+    return text + gamma
 
 
 def describe(config: TrialConfig) -> str:
-    """Return scheme, schedule and gamma.
+    """Return scheme, schedule, gamma, radius and length, each where it is not the usual one.
 
     >>> schedule = {"family": "constant", "p": 0.5}
     >>> half = {"family": "constant", "schedule": schedule, "extra_propagation": 0.5, "rho": 0.1}
     >>> describe(TrialConfig(**half, gamma_gnr=2.0, gamma_rst=1.0))
     'G-RST, constant p = 0.5, gamma 2'
     """
-    if config.is_base or config.is_sam:
-        return method_name(config)
-    return f"{method_name(config)}, {schedule_text(config)}, gamma {config.gamma_gnr:.3g}"
+    parts = [method_name(config)]
+    if not config.is_base:
+        parts += [schedule_text(config)] if parts[0].startswith(("RST", "G-RST")) else []
+        parts += [f"gamma {config.gamma_gnr:.3g}"] if abs(config.gamma_gnr - 1.0) >= 1e-9 else []
+        parts += [f"rho {config.rho:.3g}"] if "rho" in config.params else []
+    return ", ".join(filter(None, [*parts, length_text(config)]))

@@ -1,6 +1,8 @@
-"""Fronts of (error, extra propagation), both minimized: dominance, hypervolume, attainment, knee, reference point.
+"""Fronts of (error, compute), both minimized: dominance, hypervolume, attainment, knee, reference point.
 
-Points are arrays of shape (n, 2) with rows `[error, cost]`. A row that is not finite is on no front and adds nothing.
+Points are arrays of shape (n, 2) with rows `[error, compute]`. Compute enters areas by its logarithm to base 2, so that
+halving it is worth the same everywhere: 0 is the base optimizer at the recipe's length, 1 is SAM. A row that is not
+finite is on no front and adds nothing.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from rst_tune.records import Search, scored_trials
 
 __all__ = [
-    "COST_REFERENCE",
     "IncrementalFront",
     "attainment_difference",
     "contributions",
@@ -23,18 +24,23 @@ __all__ = [
     "hypervolume_history",
     "knee",
     "nondominated",
+    "reference_compute",
     "reference_point",
 ]
 
 Array = NDArray[np.float64]
 Point = tuple[float, float]
 
-# Beyond 1, the cost of SAM, so that SAM itself adds to the hypervolume.
-COST_REFERENCE = 1.1
+# The reference point lies this far (in octaves) beyond the dearest training, so that that one adds to the hypervolume.
+BEYOND = 0.1
 
 
 def _points(points: ArrayLike) -> Array:
     return np.asarray(points, dtype=float).reshape(-1, 2)
+
+
+def _in_octaves(points: Array) -> Array:
+    return np.column_stack([points[:, 0], np.log2(points[:, 1])])
 
 
 def nondominated(points: ArrayLike) -> NDArray[np.bool_]:
@@ -51,14 +57,15 @@ def nondominated(points: ArrayLike) -> NDArray[np.bool_]:
 
 
 def hypervolume(points: ArrayLike, reference: Point) -> float:
-    """Return the area between the front and the reference point (error, cost).
+    """Return the area between the front and the reference point, in units of error times octaves of compute.
 
-    >>> hypervolume([[4.0, 0.0], [3.0, 0.5]], (5.0, 1.0))
-    1.5
+    >>> hypervolume([[4.0, 1.0], [3.0, 2.0]], (5.0, 4.0))
+    3.0
     """
     array = _points(points)
-    array = array[np.isfinite(array).all(axis=1)]
-    return float(moocore.hypervolume(array, ref=np.asarray(reference))) if len(array) else 0.0
+    array = _in_octaves(array[np.isfinite(array).all(axis=1)])
+    corner = _in_octaves(_points([reference]))[0]
+    return float(moocore.hypervolume(array, ref=corner)) if len(array) else 0.0
 
 
 def contributions(points: ArrayLike, reference: Point) -> Array:
@@ -67,7 +74,8 @@ def contributions(points: ArrayLike, reference: Point) -> Array:
     result = np.zeros(len(array))
     members = nondominated(array)
     if members.any():
-        result[members] = moocore.hv_contributions(array[members], ref=np.asarray(reference))
+        corner = _in_octaves(_points([reference]))[0]
+        result[members] = moocore.hv_contributions(_in_octaves(array[members]), ref=corner)
     return result
 
 
@@ -77,14 +85,14 @@ def knee(points: ArrayLike) -> int | None:
     Both axes are scaled to the front's own range. With fewer than three points it is the most accurate one; without
     points it is None.
 
-    >>> knee([[5.0, 0.0], [3.1, 0.3], [3.0, 1.0]])
+    >>> knee([[5.0, 1.0], [3.1, 1.3], [3.0, 2.0]])
     1
     """
     array = _points(points)
     members = np.flatnonzero(nondominated(array))
     if not len(members):
         return None
-    own = array[members]
+    own = _in_octaves(array[members])
     span = np.ptp(own, axis=0)
     if len(members) < 3 or not span.all():
         return int(members[np.lexsort((own[:, 1], own[:, 0]))[0]])
@@ -117,17 +125,28 @@ def derive_reference(error: float) -> float:
     return 1.1 * max(error, 1e-3)
 
 
-def reference_point(search: Search) -> Point | None:
-    """Return (error, cost) of the reference point: the recorded one, else one derived from the trials, else None.
+def reference_compute(longest: float) -> float:
+    """Return the compute of the reference point: beyond SAM for the longest training.
 
-    It is derived from the mean error of the base optimizer, or without one from the first finished trial.
+    >>> round(reference_compute(1.0), 3)
+    2.144
+    """
+    return 2.0 * max(longest, 1.0) * 2.0**BEYOND
+
+
+def reference_point(search: Search) -> Point | None:
+    """Return (error, compute) of the reference point: the recorded one, else one derived from the trials, else None.
+
+    It is derived from the mean error of the base optimizer at the recipe's length, or without one from the first
+    finished trial.
     """
     finished = search.finished()
     if search.reference is not None or not finished:
         return search.reference
     groups = search.by_config().values()
-    base = [t.error or 0.0 for group in groups for t in scored_trials(group) if t.config.is_base]
-    return derive_reference(fmean(base) if base else finished[0].error or 0.0), COST_REFERENCE
+    base = [t.error or 0.0 for group in groups for t in scored_trials(group) if t.config.is_recipe]
+    longest = max(t.config.horizon for t in finished)
+    return derive_reference(fmean(base) if base else finished[0].error or 0.0), reference_compute(longest)
 
 
 class IncrementalFront:
@@ -172,14 +191,14 @@ def hypervolume_history(search: Search, errors: Mapping[str, float]) -> list[tup
     `errors` maps a configuration's id to the error that it counts with, from its first finished trial on. A
     configuration that is not in it is on no front.
     """
-    reference = reference_point(search) or (0.0, COST_REFERENCE)  # None only where no trial has finished
+    reference = reference_point(search) or (0.0, 1.0)  # None only where no trial has finished
     ended = sorted((t for t in search.trials if t.ended_at is not None), key=lambda t: t.ended_at or 0.0)
     rows: list[tuple[float, float, float]] = []
     front, pairs, value = IncrementalFront(), 0.0, 0.0
     for trial in ended:
         pairs += trial.pairs
         counts = trial.finished and trial.config_id in errors
-        if counts and front.add(error=errors[trial.config_id], cost=trial.extra_propagation):
+        if counts and front.add(error=errors[trial.config_id], cost=trial.compute):
             value = hypervolume(front.points, reference)
             rows.append((trial.ended_at or 0.0, pairs, value))
     last = (ended[-1].ended_at or 0.0, pairs, value) if ended else None

@@ -106,7 +106,8 @@ def end_weight(row: ConfigSummary) -> float | None:
 
 
 def _between(rows: Rows) -> list[ConfigSummary]:
-    return [row for row in rows if 0.0 < row.extra_propagation < 1.0]
+    """Return the rows between the base optimizer and SAM, at the recipe's length: the paper varies nothing else."""
+    return [row for row in rows if 0.0 < row.extra_propagation < 1.0 and row.config.horizon == 1.0]
 
 
 def end_hurts(rows: Rows) -> Answer:

@@ -45,6 +45,7 @@ class ConfigSummary:
     config: TrialConfig
     preview: SchedulePreview
     extra_propagation: float
+    compute: float
     error_mean: float
     error_sem: float | None
     error_posterior: float
@@ -70,14 +71,14 @@ def summarize_configs(search: Search, surrogate: Surrogate | None) -> list[Confi
     rows = _with_posterior_errors(_summaries(search.by_config()), surrogate)
     chances = _chances(rows, replicated_mask(rows, search))
     points = [
-        (row.error_posterior if allowed else nan, row.extra_propagation)
+        (row.error_posterior if allowed else nan, row.compute)
         for row, allowed in zip(rows, front_mask(rows, search), strict=True)
     ]
     rows = [
         replace(row, p_nondominated=chance, on_front=bool(member), verdict=_verdict(row.seeds, chance))
         for row, chance, member in zip(rows, chances, nondominated(points), strict=True)
     ]
-    return sorted(rows, key=lambda r: (r.extra_propagation, r.error_posterior, r.config_id))
+    return sorted(rows, key=lambda r: (r.compute, r.error_posterior, r.config_id))
 
 
 def nondominated_probabilities(trials: Sequence[Trial]) -> dict[str, float | None]:
@@ -118,8 +119,8 @@ def mean_posterior(points: Sequence[ConfigSummary], rows: Sequence[ConfigSummary
     errors = [dict(zip(row.seed_ids, row.errors, strict=True)) for row in everything]
     configs = [row.config for row in everything]
     features = FeatureEncoding.of(configs).encode(configs)
-    # The regression is linear, the error is not: cost and degree enter with their squares.
-    features = np.column_stack([features, features[:, :2] ** 2])
+    # The regression is linear, the error is not: length, effect and strain enter with their squares.
+    features = np.column_stack([features, features[:, :3] ** 2])
     return fit_means(errors, features).subset(np.arange(len(points)))
 
 
@@ -135,6 +136,7 @@ def _summary(config_id: str, trials: list[Trial]) -> ConfigSummary:
         config=trials[0].config,
         preview=trials[0].preview,
         extra_propagation=trials[0].extra_propagation,
+        compute=fmean(t.compute for t in trials),
         error_mean=fmean(errors),
         error_sem=_sem(errors),
         error_posterior=fmean(errors),
@@ -176,6 +178,6 @@ def _chances(rows: Sequence[ConfigSummary], rivals: list[bool]) -> list[float | 
     posterior = mean_posterior(rows, rows)
     if posterior is None:
         return [None] * len(rows)
-    costs = [row.extra_propagation for row in rows]
+    costs = [row.compute for row in rows]
     chances: list[float | None] = nondominated_probability(posterior, costs, rivals).tolist()
     return chances

@@ -1,7 +1,7 @@
 """How the error at a rung predicts the final error: regression, rank correlation, expected finals of stopped trials."""
 
 from dataclasses import dataclass, replace
-from math import exp, log, sqrt
+from math import exp, log, log2, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from scipy import stats
 
 from rst_tune.records import Search, Status, Trial
 
-__all__ = ["MIN_FINISHED", "RungCorrelation", "RungRegression", "expected_finals", "rung_correlations"]
+__all__ = ["MIN_FINISHED", "RungCorrelation", "RungRegression", "expected_finals", "rung_correlations", "rung_level"]
 
 # With fewer finished trials a rung is not used, neither by the search nor in a report.
 MIN_FINISHED = 8
@@ -17,6 +17,15 @@ MIN_FINISHED = 8
 # own error instead of the regression's for such trials the delivered front has 0.896 of the best known hypervolume
 # instead of 0.857 on the second benchmark task, 0.937 instead of 0.942 on the first (docs/log.md, 2026-11-17).
 HOPELESS_SDS, MIN_LOG_SD = 3.0, 0.05
+
+
+def rung_level(epoch: int, epochs: int) -> int:
+    """Return how far before the end a rung lies, in half octaves: rungs of trainings of different lengths share levels.
+
+    >>> rung_level(7, 20), rung_level(3, 9), rung_level(3, 20)
+    (3, 3, 5)
+    """
+    return round(2 * log2(epochs / epoch))
 
 
 def _log(error: float) -> float:
@@ -109,32 +118,39 @@ class RungRegression:
 class RungCorrelation:
     """Spearman's correlation of the error at a rung with the final error; None where it is undefined."""
 
-    epoch: int
+    level: int
     trials: int
     correlation: float | None
 
+    @property
+    def share(self) -> str:
+        """Where the rung lies, as a share of the training."""
+        return f"{100 * 2.0 ** (-self.level / 2):.0f} %"
+
     def __str__(self) -> str:
         value = "not known yet" if self.correlation is None else f"{self.correlation:+.2f}"
-        return f"epoch {self.epoch}: {value} ({self.trials} trials)"
+        return f"after {self.share} of a training: {value} ({self.trials} trials)"
 
 
 def _regressions(search: Search) -> dict[int, RungRegression]:
-    """Return the regression of each rung, by epoch. A short training of a configuration and seed counts as a rung."""
+    """Return the regression of each rung, by its level: trainings of all lengths share it."""
     finals = {(t.config_id, t.seed): t.error for t in search.finished()}
     found: dict[int, RungRegression] = {}
     for trial in search.trials:
         final = finals.get((trial.config_id, trial.seed))
         for epoch, error in trial.rungs.items():
             if final is not None:
-                found.setdefault(epoch, RungRegression()).add(error, trial.extra_propagation, final)
+                found.setdefault(rung_level(epoch, trial.epochs), RungRegression()).add(
+                    error, log2(trial.compute), final
+                )
     return found
 
 
 def rung_correlations(search: Search) -> list[RungCorrelation]:
     """Return the correlation of every rung, over the trials that passed it and were trained to their end."""
     return [
-        RungCorrelation(epoch=epoch, trials=rung.count, correlation=rung.correlation())
-        for epoch, rung in sorted(_regressions(search).items())
+        RungCorrelation(level=level, trials=rung.count, correlation=rung.correlation())
+        for level, rung in sorted(_regressions(search).items(), reverse=True)
     ]
 
 
@@ -146,8 +162,9 @@ def expected_finals(search: Search) -> list[Trial]:
     regressions, expected = _regressions(search), []
     for trial in search.trials:
         if trial.status is Status.STOPPED and trial.full_horizon and trial.rungs:
-            regression = regressions.get(max(trial.rungs))
+            last = max(trial.rungs)
+            regression = regressions.get(rung_level(last, trial.epochs))
             if regression is not None and regression.count >= MIN_FINISHED:
-                error = regression.expected(trial.rungs[max(trial.rungs)], trial.extra_propagation)
+                error = regression.expected(trial.rungs[last], log2(trial.compute))
                 expected.append(replace(trial, status=Status.COMPLETE, error=error))
     return expected

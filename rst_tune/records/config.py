@@ -35,7 +35,12 @@ class TrialConfig:
         gamma_rst: mean p(t) times gamma_gnr.
         extra_propagation: expected extra forward-backward pairs per step; 0 is the base optimizer, 1 is SAM.
         horizon: length of the training as a share of the recipe's epochs.
+        effect: how strongly the training is regularized, in units of SAM at the recipe's radius.
+        strain: the same in the mean square, weighted by the learning rate: a training breaks down beyond some strain.
+        lateness: where the ascents lie, from -1 (at the start) to 1 (at the end).
         params: the parameters as they were sampled; `config_id` is their hash.
+
+    `effect`, `strain` and `lateness` describe any p(t), whatever its family: they are the features of the surrogate.
     """
 
     family: str
@@ -51,6 +56,9 @@ class TrialConfig:
     cap: float | None = None
     horizon: float = 1.0
     total_steps: int = 0
+    effect: float = 0.0
+    strain: float = 0.0
+    lateness: float = 0.0
     params: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -64,10 +72,17 @@ class TrialConfig:
         return self.gamma_rst == 0.0 or self.rho == 0.0
 
     @property
+    def is_recipe(self) -> bool:
+        """Whether it is the base optimizer at the recipe's length."""
+        return self.is_base and self.horizon == 1.0
+
+    @property
     def is_sam(self) -> bool:
-        """Whether it is plain SAM: every step, gamma 1, the rule of the SAM paper."""
+        """Whether it is plain SAM at the recipe's length and radius: every step, gamma 1, the rule of the SAM paper."""
         always = float(self.schedule.get("p", 0.0)) == 1.0
-        return always and self.rule == "sam" and self.policy == "coin" and abs(self.gamma_gnr - 1.0) < 1e-9
+        plain = self.rule == "sam" and self.policy == "coin" and self.cap is None and self.horizon == 1.0
+        plain = plain and "rho" not in self.params  # a sampled radius is not the recipe's
+        return always and plain and abs(self.gamma_gnr - 1.0) < 1e-9
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""

@@ -61,7 +61,7 @@ class ReferenceSet(Event):
 
     kind: ClassVar[str] = "reference"
     error: float
-    extra_propagation: float
+    compute: float
 
 
 @dataclass(frozen=True, kw_only=True)

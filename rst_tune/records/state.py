@@ -26,7 +26,7 @@ __all__ = ["Search", "SearchState"]
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """A search at one moment, as its event log describes it."""
+    """A search at one moment, as its event log describes it. `reference` is (error, compute)."""
 
     directory: Path
     header: SearchStarted
@@ -91,7 +91,7 @@ class SearchState:
             case SearchStarted():
                 self.header = self.header or event
             case ReferenceSet():
-                self.reference = (float(event.error), float(event.extra_propagation))
+                self.reference = (float(event.error), float(event.compute))
             case PhaseEntered():
                 self.phase = event.phase
             case TrialSampled():

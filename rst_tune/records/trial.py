@@ -91,6 +91,17 @@ class Trial:
         """Expected extra pairs per step, known before training."""
         return self.config.extra_propagation
 
+    @property
+    def compute(self) -> float:
+        """Pairs over those of one base-optimizer training of the recipe's length.
+
+        They are known before training, except under a policy that decides after the first pass: there the realized
+        pairs count once the trial is complete.
+        """
+        if self.config.policy == "coin" or self.status is not Status.COMPLETE or not self.config.total_steps:
+            return self.config.compute
+        return self.config.horizon * self.pairs / self.config.total_steps
+
 
 def scored_trials(trials: Iterable[Trial]) -> list[Trial]:
     """Return the finished trials that the mean of a configuration is taken over.

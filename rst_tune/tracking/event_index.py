@@ -171,7 +171,7 @@ class _SearchMetrics:
             group = self._finished.setdefault(trial.config_id, {})
             group[trial.key] = trial
             errors = [t.error for t in scored_trials(group.values()) if t.error is not None]
-            self._means[trial.config_id] = (fmean(errors), trial.extra_propagation)
+            self._means[trial.config_id] = (fmean(errors), trial.compute)
         means = list(self._means.values())
         front = [mean for mean, kept in zip(means, pareto.nondominated(means), strict=True) if kept] if means else []
         self._without_reference.append((time, step, front))
@@ -179,8 +179,8 @@ class _SearchMetrics:
 
     def set_reference(self, event: ReferenceSet) -> tuple[MetricPoint, ...]:
         """Return the reference point, and the hypervolumes that waited for it."""
-        self._reference = (float(event.error), float(event.extra_propagation))
-        both = zip((names.REFERENCE_ERROR, names.REFERENCE_COST), self._reference, strict=True)
+        self._reference = (float(event.error), float(event.compute))
+        both = zip((names.REFERENCE_ERROR, names.REFERENCE_COMPUTE), self._reference, strict=True)
         time = milliseconds(event.time)
         return (*(MetricPoint(name, value, time, 0) for name, value in both), *self._hypervolumes())
 

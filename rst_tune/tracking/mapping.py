@@ -173,7 +173,7 @@ def _dataset(data: Mapping[str, Any], spec: Mapping[str, Any]) -> DatasetRecord:
 def new_batch(trial: Trial, search: SearchRecord) -> Batch:
     """Return a batch without content: with what is needed to find or create the run of the trial."""
     role = "" if trial.role is Role.SEARCH else " confirm"
-    name = f"{trial.number:04d} {trial.config.family} c={trial.extra_propagation:.3g} s{trial.seed}{role}"
+    name = f"{trial.number:04d} {trial.config.family} {trial.compute:.3g}x s{trial.seed}{role}"
     identity = {
         names.SEARCH_ID: search.search_id,
         names.TRIAL_KEY: trial.key,

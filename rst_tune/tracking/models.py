@@ -84,7 +84,7 @@ def _log_model(store: Store, state: SyncState, point: ConfigSummary, model: Any,
     for known in store.client.search_logged_models([state.experiment], f"source_run_id = '{run_id}'"):
         if known.status == LoggedModelStatus.READY:  # logged, but the note of it was lost
             return str(known.model_id)
-    params = {"extra_propagation": str(point.extra_propagation), "error_mean": str(point.error_mean)}
+    params = {"compute": str(point.compute), "error_mean": str(point.error_mean)}
     params |= {f"input_{name}": json.dumps(data[name]) for name in ("mean", "std") if name in data}
     created = store.client.create_logged_model(
         experiment_id=state.experiment,
@@ -198,9 +198,9 @@ def _register(store: Store, name: str, points: tuple[ConfigSummary, ...], state:
             run_id = state.runs[point.trial_key]
             created = client.create_model_version(name, source, run_id=run_id, tags=tags, model_id=model_id)
             versions[model_id] = created.version
-    knee = pareto.knee([(p.error_posterior, p.extra_propagation) for p in points])
+    knee = pareto.knee([(p.error_posterior, p.compute) for p in points])
     aliases = {
-        names.CHEAPEST: min(points, key=lambda p: p.extra_propagation),
+        names.CHEAPEST: min(points, key=lambda p: p.compute),
         names.MOST_ACCURATE: min(points, key=lambda p: p.error_posterior),
         names.KNEE: points[knee or 0],
     }

@@ -49,7 +49,7 @@ TRIALS_STOPPED = "trials_stopped"
 TRIALS_FAILED = "trials_failed"
 """Trials that failed, diverged, ran out of memory or were lost."""
 REFERENCE_ERROR = "reference_error"
-REFERENCE_COST = "reference_extra_propagation"
+REFERENCE_COMPUTE = "reference_compute"
 
 # Tags.
 SEARCH_ID = "search_id"

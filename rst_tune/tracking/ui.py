@@ -34,7 +34,7 @@ END_SECONDS = 10.0
 MODE = "workflowType=machine_learning"
 """Without it the UI opens with its pages for language models."""
 FILTERS = {
-    "the cheaper half of the front": "metrics.extra_propagation < 0.5 and tags.front = 'true'",
+    "the front at most at the compute of a plain training": "metrics.compute <= 1 and tags.front = 'true'",
     "replicates of the front": "tags.front = 'true' and tags.role = 'confirm'",
     "trained to the full horizon": "tags.full_horizon = 'true' and attributes.status = 'FINISHED'",
     "running": "attributes.status = 'RUNNING'",

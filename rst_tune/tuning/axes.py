@@ -4,9 +4,10 @@ from typing import Annotated, Any, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from rst_tune.errors import InputError
+__all__ = ["Axis", "Range", "Suggester", "bounds"]
 
-__all__ = ["Axis", "Range", "Suggester", "bounds", "contains", "sample", "values"]
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Suggester(Protocol):
@@ -16,18 +17,23 @@ class Suggester(Protocol):
         """Return a number of the range."""
         ...
 
+    def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int:
+        """Return a whole number of the range."""
+        ...
+
     def suggest_categorical(self, name: str, choices: list[Any]) -> Any:
         """Return one of the choices."""
         ...
 
 
 class Range(BaseModel):
-    """An interval, sampled uniformly or (`log`) uniformly in its logarithm."""
+    """An interval, sampled uniformly or (`log`) uniformly in its logarithm; `integer`: only whole numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    low: float
-    high: float
+    low: Finite
+    high: Finite
     log: bool = False
+    integer: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -35,6 +41,8 @@ class Range(BaseModel):
             raise ValueError(f"`low < high` must hold, but got low={self.low}, high={self.high}: swap them")
         if self.log and self.low <= 0:
             raise ValueError(f"a logarithmic range needs low > 0, but got low={self.low}: raise it or drop `log`")
+        if self.integer and not (self.low.is_integer() and self.high.is_integer()):
+            raise ValueError(f"a range of integers has whole ends, but got low={self.low}, high={self.high}: round them")
         return self
 
 
@@ -43,34 +51,11 @@ def _form(axis: Any) -> str:
 
 
 Axis = Annotated[
-    Annotated[float, Tag("number")]
-    | Annotated[list[float], Field(min_length=1), Tag("list")]
+    Annotated[Finite, Tag("number")]
+    | Annotated[list[Finite], Field(min_length=1), Tag("list")]
     | Annotated[Range, Tag("range")],
     Discriminator(_form),
 ]
-
-
-def sample(axis: Axis, name: str, trial: Suggester) -> float:
-    """Return a value of the axis; a single number is not suggested."""
-    if isinstance(axis, Range):
-        return trial.suggest_float(name, axis.low, axis.high, log=axis.log)
-    if isinstance(axis, list):
-        return float(trial.suggest_categorical(name, axis)) if len(axis) > 1 else float(axis[0])
-    return float(axis)
-
-
-def values(axis: Axis, name: str) -> list[float]:
-    """Return the values of an axis that lists them."""
-    if isinstance(axis, Range):
-        raise InputError(f"a grid needs lists, but {name} is the range {axis.low} … {axis.high}: list its values")
-    return [float(v) for v in axis] if isinstance(axis, list) else [float(axis)]
-
-
-def contains(axis: Axis, value: float) -> bool:
-    """Return whether a value is on the axis."""
-    if isinstance(axis, Range):
-        return axis.low <= value <= axis.high
-    return value in (axis if isinstance(axis, list) else [axis])
 
 
 def bounds(axis: Axis) -> tuple[float, float]:

@@ -66,7 +66,7 @@ def candidates(trials: Sequence[Trial], limit: int, baselines: Collection[str] =
     if not groups:
         return []
     names = list(groups)
-    points = [(fmean(t.error or 0.0 for t in group), group[0].extra_propagation) for group in groups.values()]
+    points = [(fmean(t.error or 0.0 for t in group), group[0].compute) for group in groups.values()]
     ranked = [names[i] for i in pareto_order(np.array(points))]
     first = [identity for identity in ranked if identity in baselines]
     return (first + [identity for identity in ranked if identity not in baselines])[: max(limit, len(first))]

@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Literal, Protocol, TypeVar
 
-from rst_tune.analysis.pareto import derive_reference
+from rst_tune.analysis.pareto import derive_reference, reference_compute
 from rst_tune.records import (
     EpochsReported,
     Event,
@@ -33,9 +33,9 @@ from rst_tune.tuning.budget import BudgetTracker
 from rst_tune.tuning.confirmation import Confirmation
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.halving import Decision, RungTable, make_stopper
-from rst_tune.tuning.points import SAM, SGD
+from rst_tune.tuning.points import SAM, SGD, baselines
 from rst_tune.tuning.proposals import ProposalQueue
-from rst_tune.tuning.space import schedule_preview, trial_config
+from rst_tune.tuning.space import Space, TaskScale, schedule_preview, trial_config
 from rst_tune.tuning.study import PendingTrials, SearchStudy, optuna_outcome
 
 __all__ = ["CONFIRM_SEED", "LogWriter", "SearchController", "SearchFailedError"]
@@ -75,13 +75,20 @@ class SearchController:
     ) -> None:
         self.experiment, self.steps_per_epoch = experiment, steps_per_epoch
         self._log, self._state, self._study, self._slots = log, state, study, slots
-        self._epochs = experiment.task.recipe.epochs
-        self._rung_epochs = experiment.fidelity.epochs(self._epochs)
+        recipe = experiment.task.recipe
+        workers = experiment.resources.workers
+        self._scale = TaskScale(
+            epochs=recipe.epochs,
+            steps_per_epoch=steps_per_epoch,
+            rho=recipe.rho,
+            batch_size=recipe.batch_size // workers,
+        )
         self.rungs = RungTable(min_finished=experiment.stopping.min_finished)
         self._stopper = make_stopper(experiment.stopping, experiment.fidelity.reduction_factor)
         self._budget = BudgetTracker(experiment, steps_per_epoch)
         self._proposals = ProposalQueue(experiment, study, self._pending)
-        self._confirmation = Confirmation(experiment.confirm, {config_id(SGD), config_id(SAM)})
+        always = baselines(experiment.space) if isinstance(experiment.space, Space) else [SGD, SAM]
+        self._confirmation = Confirmation(experiment.confirm, {config_id(params) for params in always})
         self._running: set[str] = set()
         self._waiting: deque[str] = deque()
         self._unstarted: OrderedDict[str, tuple[str, int]] = OrderedDict()
@@ -182,7 +189,7 @@ class SearchController:
         for trial in trials:
             self._register(trial)
             for epoch, error in trial.rungs.items():
-                self.rungs.add(trial.key, epoch, error, trial.extra_propagation)
+                self.rungs.add(trial.key, (epoch, trial.epochs), error, trial.compute)
             if not trial.status.has_ended or trial.key in again:
                 self._waiting.append(trial.key)
         sampled = {t.config_id: dict(t.config.params) for t in trials if t.role is Role.SEARCH}
@@ -245,27 +252,31 @@ class SearchController:
         """
         first = self._proposals.first_seed(identity)
         for seed in range(first, first + self._seeds_due(identity)):
-            key = trial_key(identity, self._epochs, seed)
+            key = trial_key(identity, self._epochs_of(identity), seed)
             if key not in self._state.trials:
                 self._unstarted[key] = (identity, seed)
 
     def _seeds_due(self, identity: str) -> int:
-        judged = self._state.trials.get(trial_key(identity, self._epochs, self._proposals.first_seed(identity)))
-        stops = self.experiment.stopping.name != "none" and bool(self._rung_epochs)
+        epochs = self._epochs_of(identity)
+        judged = self._state.trials.get(trial_key(identity, epochs, self._proposals.first_seed(identity)))
+        stops = self.experiment.stopping.name != "none" and bool(self.experiment.fidelity.epochs(epochs))
         return self.experiment.seeds if not stops or (judged is not None and judged.finished) else 1
+
+    def _epochs_of(self, identity: str) -> int:
+        return self._scale.epochs_of(self._proposals.params[identity])
 
     def _rungs_of(self, trial: Trial) -> tuple[int, ...]:
         if trial.role is not Role.SEARCH or trial.seed != self._proposals.first_seed(trial.config_id):
             return ()
-        return tuple(self._rung_epochs)
+        return tuple(self.experiment.fidelity.epochs(trial.epochs))
 
     def _judge(self, trial: Trial, report: TrialReport) -> Decision | None:
         """Return what the rung at this epoch decides; None where there is no rung."""
         epoch, error = report.epoch, report.error
         if error is None or epoch in trial.rungs or epoch not in self._rungs_of(trial):
             return None
-        self.rungs.add(trial.key, epoch, error, trial.extra_propagation)
-        decision = self._stopper.decide(self.rungs, trial.key, epoch)
+        self.rungs.add(trial.key, (epoch, trial.epochs), error, trial.compute)
+        decision = self._stopper.decide(self.rungs, trial.key, (epoch, trial.epochs))
         self._append(RungReached(key=trial.key, epoch=epoch, error=error, stop=decision.stop, reason=decision.reason))
         return decision
 
@@ -300,17 +311,17 @@ class SearchController:
     # --- one trial --------------------------------------------------------------------------------------------
 
     def _start(self, identity: str, seed: int, role: Role) -> TrialTask:
-        params, steps = self._proposals.params[identity], self._epochs * self.steps_per_epoch
-        config = trial_config(params, total_steps=steps, rho=self.experiment.task.recipe.rho)
+        config = trial_config(self._proposals.params[identity], self._scale)
+        epochs = self._epochs_of(identity)
         trial = self._append(
             TrialSampled(
-                key=trial_key(identity, self._epochs, seed),
+                key=trial_key(identity, epochs, seed),
                 number=len(self._state.trials),
                 role=role,
                 config_id=identity,
                 config=config,
                 seed=seed,
-                epochs=self._epochs,
+                epochs=epochs,
                 full_horizon=True,
                 preview=schedule_preview(config, seed=seed),
             )
@@ -360,7 +371,7 @@ class SearchController:
             self._confirmation.update(trial)
             return
         if trial.finished and trial.error is not None:
-            self.rungs.finish(trial.key, trial.error, trial.extra_propagation)
+            self.rungs.finish(trial.key, trial.error, trial.compute)
             self._queue_seeds(trial.config_id)
         self._set_reference()
         siblings = [self._state.trials[key] for key in self._keys_of[trial.config_id]]
@@ -373,7 +384,7 @@ class SearchController:
         """Return the final error to expect of a trial that a rung stopped, as far as that rung predicts it."""
         if trial.status is not Status.STOPPED or not trial.rungs:
             return None
-        return self.rungs.expected_final(trial.key, max(trial.rungs))
+        return self.rungs.expected_final(trial.key, (max(trial.rungs), trial.epochs))
 
     def _set_reference(self) -> None:
         """Fix the reference point once: as the experiment says, or from the base optimizer's error.
@@ -389,9 +400,10 @@ class SearchController:
         base = self._state.trials[keys[0]] if keys else None
         if given.error is None and base is not None and not base.status.has_ended:
             return
-        first = min(finished, key=lambda t: (t is not base, not t.config.is_base, t.ended_at or 0.0))
+        first = min(finished, key=lambda t: (t is not base, not t.config.is_recipe, t.ended_at or 0.0))
         error = given.error if given.error is not None else derive_reference(first.error or 0.0)
-        self._append(ReferenceSet(error=error, extra_propagation=given.extra_propagation))
+        compute = given.compute or reference_compute(self.experiment.longest_horizon)
+        self._append(ReferenceSet(error=error, compute=compute))
 
     def _append(self, event: E) -> E:
         event = self._log.append(event)

@@ -13,8 +13,9 @@ from rst_tune.method import schedules
 from rst_tune.training.data import Dataset, load_dataset
 from rst_tune.training.loop import Run
 from rst_tune.training.task import Method
+from rst_tune.tuning.axes import Axis, Range
 from rst_tune.tuning.experiment import Experiment
-from rst_tune.tuning.space import Range, Space
+from rst_tune.tuning.space import Space
 
 __all__ = ["Estimate", "estimate", "measure_pair", "paper_grid_pairs"]
 
@@ -83,8 +84,14 @@ def measure_pair(experiment: Experiment, data: Dataset, seconds: float = 2.0) ->
     return (time.perf_counter() - begun) / max(run.pairs - done, 1.0)
 
 
-def _mean_cost(space: Space | str) -> float:
-    axis = space.extra_propagation if isinstance(space, Space) else 0.5
+def _mean_compute(space: Space | str) -> float:
+    """Return the mean compute of a sample, horizon · (1 + extra propagation)."""
+    if not isinstance(space, Space):
+        return 1.5
+    return _mean(space.horizon) * (1 + _mean(space.extra_propagation))
+
+
+def _mean(axis: Axis) -> float:
     if isinstance(axis, Range):
         wide = axis.high - axis.low
         return wide / math.log(axis.high / axis.low) if axis.log else axis.low + wide / 2
@@ -104,9 +111,9 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
     steps_per_epoch = len(data.train) // experiment.task.recipe.batch_size
     epochs = experiment.task.recipe.epochs
     seconds = measure_pair(experiment, data) if measure else None
-    per_trial = epochs * steps_per_epoch * (1 + _mean_cost(experiment.space)) * experiment.seeds
+    per_trial = epochs * steps_per_epoch * _mean_compute(experiment.space) * experiment.seeds
     devices = experiment.resources.devices
-    budget = _budget_pairs(experiment, per_trial, seconds)
+    budget = _budget_pairs(experiment, epochs * steps_per_epoch, per_trial, seconds)
     share = experiment.confirm.budget_fraction if experiment.confirm.enabled else 0.0
     searching = budget if experiment.budget.trials is not None else budget * (1 - share)
     rungs = experiment.fidelity.epochs(epochs)
@@ -134,10 +141,12 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
     )
 
 
-def _budget_pairs(experiment: Experiment, per_trial: float, seconds: float | None) -> float:
+def _budget_pairs(experiment: Experiment, recipe: int, per_trial: float, seconds: float | None) -> float:
     budget, confirm = experiment.budget, experiment.confirm
     if budget.pairs is not None:
         return budget.pairs
+    if budget.trainings is not None:
+        return budget.trainings * recipe
     if budget.trials is not None:
         confirming = confirm.candidates * confirm.max_seeds if confirm.enabled else 0
         return per_trial * (budget.trials + confirming / experiment.seeds)

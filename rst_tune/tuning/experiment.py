@@ -17,6 +17,7 @@ from rst_tune.training.factories import resolve_factory
 from rst_tune.training.models import build_model
 from rst_tune.training.task import Task
 from rst_tune.tuning import yaml_files
+from rst_tune.tuning.axes import bounds
 from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.space import Space
 
@@ -43,17 +44,20 @@ class Sampler(_Part):
 
 
 class Budget(_Part):
-    """How much may be spent, confirmation included: propagation pairs, trials (configurations), or device-hours."""
+    """How much may be spent, confirmation included: propagation pairs, plain trainings (of the base optimizer at the
+    recipe's length), trials (configurations), or device-hours.
+    """
 
     pairs: Positive | None = None
+    trainings: Positive | None = None
     trials: Count | None = None
     device_hours: Positive | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        given = [name for name in ("pairs", "trials", "device_hours") if getattr(self, name) is not None]
+        given = [name for name in ("pairs", "trainings", "trials", "device_hours") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of pairs, trials, device_hours, but got {given or 'none'}")
+            raise ValueError(f"give exactly one of pairs, trainings, trials, device_hours, but got {given or 'none'}")
         return self
 
 
@@ -110,10 +114,14 @@ class Tracking(_Part):
 
 
 class ReferencePoint(_Part):
-    """The fixed reference point of the hypervolume; `error` None: 1.1 times that of the base optimizer."""
+    """The fixed reference point of the hypervolume.
+
+    `error` None: 1.1 times that of the base optimizer at the recipe's length; `compute` None: a little beyond SAM at
+    the longest length of the space.
+    """
 
     error: Positive | None = None
-    extra_propagation: Positive = 1.1
+    compute: Positive | None = None
 
 
 class Experiment(_Part):
@@ -142,6 +150,17 @@ class Experiment(_Part):
             raise ValueError(
                 f"task.recipe.epochs: {epochs} leave no room for a rung: raise it or use fidelity.kind: full"
             )
+        shortest = self.shortest_horizon * epochs
+        if shortest < 1.0:
+            raise ValueError(
+                f"space.horizon: a training has at least one epoch, but {self.shortest_horizon:g} of {epochs} epochs "
+                f"is {shortest:.2g}: start the horizon at {1 / epochs:.2g} or raise task.recipe.epochs to "
+                f"{math.ceil(1 / self.shortest_horizon)}"
+            )
+        if isinstance(self.space, Space) and self.space.rho_unit == "recipe" and not self.task.recipe.rho:
+            raise ValueError(
+                "space.rho_unit: recipe makes radii multiples of task.recipe.rho, which is 0: raise it, or use absolute"
+            )
         if self.confirm.min_seeds > self.confirm.max_seeds:
             raise ValueError(
                 f"confirm.min_seeds: {self.confirm.min_seeds} must not exceed "
@@ -160,6 +179,22 @@ class Experiment(_Part):
             _grid_of_lists(self.space)
         elif not self.space.families:
             raise ValueError("sampler.name: a space without families is a grid of its points: use grid")
+
+    @property
+    def shortest_horizon(self) -> float:
+        """The shortest length that the space allows, as a share of the recipe's epochs."""
+        return min(self._horizons)
+
+    @property
+    def longest_horizon(self) -> float:
+        """The longest length that the space allows."""
+        return max(self._horizons)
+
+    @property
+    def _horizons(self) -> list[float]:
+        if not isinstance(self.space, Space):
+            return [1.0]
+        return [*bounds(self.space.horizon), *(p["horizon"] for p in self.space.points_to_evaluate if "horizon" in p)]
 
     def identity(self) -> dict[str, Any]:
         """Return all that decides the results, as plain data.

@@ -1,6 +1,6 @@
 """Which trials go on past a rung: asynchronous successive halving that respects the whole front.
 
-Trials are compared within one rung only, and (error, extra propagation) are minimised. Four stoppers:
+Trials are compared within one rung and one length only, and (error, compute) are minimised. Four stoppers:
 
 - `asha` keeps the best share by error. It loses the cheap end of the front; it is there to compare with.
 - `pareto-asha` keeps the best share by Pareto rank, ties by hypervolume contribution, so both ends survive.
@@ -11,6 +11,7 @@ Trials are compared within one rung only, and (error, extra propagation) are min
 """
 
 from dataclasses import dataclass
+from math import log2
 from typing import Protocol
 
 import moocore
@@ -19,12 +20,14 @@ from numpy.typing import NDArray
 
 from rst_tune.analysis import pareto
 from rst_tune.analysis.pareto import IncrementalFront
-from rst_tune.analysis.rungs import MIN_FINISHED, RungRegression
+from rst_tune.analysis.rungs import MIN_FINISHED, RungRegression, rung_level
 from rst_tune.tuning.experiment import Stopping
 
 __all__ = ["Asha", "Decision", "Guarded", "NoStopping", "ParetoAsha", "RungTable", "Stopper", "make_stopper"]
 
 Points = NDArray[np.float64]
+RungId = tuple[int, int]
+"""Epoch of the rung, epochs of the training."""
 
 # The more trials have finished, the less likely any further one is to be the best of all. A rung is informative only
 # where the chance is below this share of what it would be without the rung. Measured with 1/2 and 1/10: true
@@ -44,9 +47,9 @@ class Decision:
 class Rung:
     """The trials that reached one rung: rows (error, cost) in a growing buffer, and the regression to the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, regression: RungRegression) -> None:
         self.row: dict[str, int] = {}
-        self.regression = RungRegression()
+        self.regression = regression
         self._buffer = np.empty((64, 2))
 
     def add(self, key: str, error: float, cost: float) -> None:
@@ -68,45 +71,55 @@ class Rung:
 
 
 class RungTable:
-    """What every rung has seen. It is rebuilt from the event log when a search resumes."""
+    """What every rung has seen. It is rebuilt from the event log when a search resumes.
+
+    A rung is (epoch, epochs of the training): trials are compared with those of the same length only. The regression
+    from rung to end is learnt over all lengths, by the share of the training that a rung stands at.
+    """
 
     def __init__(self, min_finished: int = MIN_FINISHED) -> None:
         self.min_finished = min_finished
-        self.rungs: dict[int, Rung] = {}
+        self.rungs: dict[RungId, Rung] = {}
+        self._regressions: dict[int, RungRegression] = {}
         self.front = IncrementalFront()
 
-    def add(self, key: str, rung: int, error: float, cost: float) -> None:
+    def add(self, key: str, rung: RungId, error: float, cost: float) -> None:
         """Add the error of a trial at a rung."""
-        self.rungs.setdefault(rung, Rung()).add(key, error, cost)
+        self.rungs.setdefault(rung, Rung(self.regression(rung))).add(key, error, cost)
+
+    def regression(self, rung: RungId) -> RungRegression:
+        """Return the regression of a rung's level."""
+        return self._regressions.setdefault(rung_level(*rung), RungRegression())
 
     def finish(self, key: str, error: float, cost: float) -> None:
         """Add the final error of a trial whose rungs were added before."""
         self.front.add(error=error, cost=cost)
         for rung in self.rungs.values():
             if key in rung.row:
-                rung.regression.add(rung.point(key)[0], cost, error)
+                rung.regression.add(rung.point(key)[0], log2(cost), error)
 
-    def expected_final(self, key: str, rung: int) -> float | None:
+    def expected_final(self, key: str, rung: RungId) -> float | None:
         """Return the final error to expect of a trial at a rung; None while too few have finished."""
         here = self.rungs[rung]
-        return here.regression.expected(*here.point(key)) if here.regression.count >= self.min_finished else None
+        error, cost = here.point(key)
+        return here.regression.expected(error, log2(cost)) if here.regression.count >= self.min_finished else None
 
     def correlations(self) -> dict[int, float | None]:
-        """Return for each rung Spearman's correlation of its error with the final error; None where undefined."""
-        return {epoch: rung.regression.correlation() for epoch, rung in sorted(self.rungs.items())}
+        """Return for each level Spearman's correlation of its error with the final error; None where undefined."""
+        return {level: regression.correlation() for level, regression in sorted(self._regressions.items())}
 
 
 class Stopper(Protocol):
     """Decides at a rung."""
 
-    def decide(self, table: RungTable, key: str, rung: int) -> Decision:
+    def decide(self, table: RungTable, key: str, rung: RungId) -> Decision:
         """Return whether the trial, which has reached the rung, stops there."""
 
 
 class NoStopping:
     """Stops nothing."""
 
-    def decide(self, table: RungTable, key: str, rung: int) -> Decision:  # noqa: ARG002  one signature for all
+    def decide(self, table: RungTable, key: str, rung: RungId) -> Decision:  # noqa: ARG002  one signature for all
         """Return that the trial goes on."""
         return Decision(False, "nothing is stopped")
 
@@ -117,7 +130,7 @@ class Asha:
 
     reduction_factor: int = 3
 
-    def decide(self, table: RungTable, key: str, rung: int) -> Decision:
+    def decide(self, table: RungTable, key: str, rung: RungId) -> Decision:
         """Compare the error with the quantile of the rung."""
         here = table.rungs[rung]
         if len(here.row) < self.reduction_factor:
@@ -133,7 +146,7 @@ class ParetoAsha:
 
     reduction_factor: int = 3
 
-    def decide(self, table: RungTable, key: str, rung: int) -> Decision:
+    def decide(self, table: RungTable, key: str, rung: RungId) -> Decision:
         """Compare the trial's place with the number that goes on."""
         here = table.rungs[rung]
         count = len(here.row)
@@ -150,7 +163,7 @@ class Guarded:
     reduction_factor: int = 3
     probability: float = 0.05
 
-    def decide(self, table: RungTable, key: str, rung: int) -> Decision:
+    def decide(self, table: RungTable, key: str, rung: RungId) -> Decision:
         """Compare the chance to end non-dominated with the limit and with the chance of any trial."""
         here = table.rungs[rung]
         regression = here.regression
@@ -173,7 +186,7 @@ class Guarded:
         to_beat = table.front.lowest_error(cost)
         if to_beat is None:
             return 1.0, 1.0
-        return regression.chance_below(to_beat, error, cost), regression.chance_unseen(to_beat)
+        return regression.chance_below(to_beat, error, log2(cost)), regression.chance_unseen(to_beat)
 
 
 def make_stopper(settings: Stopping, reduction_factor: int) -> Stopper:

@@ -9,9 +9,10 @@ of `experiments/benchmarks`. Where gamma_gnr is fixed, what the paper found best
 
 from math import sqrt
 
+from rst_tune.tuning import axes as axis_of
 from rst_tune.tuning.space import Params, Space
 
-__all__ = ["SAM", "SGD", "points_to_evaluate"]
+__all__ = ["SAM", "SGD", "baselines", "points_to_evaluate"]
 
 SGD: Params = {"schedule": {"family": "constant", "p": 0.0}, "gamma_gnr": 1.0, "rule": "sam"}
 SAM: Params = {"schedule": {"family": "constant", "p": 1.0}, "gamma_gnr": 1.0, "rule": "sam"}
@@ -30,9 +31,21 @@ _RST: tuple[_Point, ...] = (
 )
 
 
+def baselines(space: Space) -> list[Params]:
+    """Return the base optimizer at the recipe's, the shortest and the longest length, and SAM at the recipe's length.
+
+    The lengths answer the first question of everybody who pays for compute: is it worth more than training longer?
+    """
+    if not space.baselines:
+        return []
+    low, high = axis_of.bounds(space.horizon)
+    others = [] if low == high else [{**SGD, "horizon": length} for length in (low, high) if length != 1.0]
+    return [SGD, SAM, *others]
+
+
 def points_to_evaluate(space: Space) -> list[Params]:
     """Return the baselines, the space's own points, and those of the suggested points that the space contains."""
-    points = ([SGD, SAM] if space.baselines else []) + [space.fill_defaults(p) for p in space.points_to_evaluate]
+    points = baselines(space) + [space.fill_defaults(p) for p in space.points_to_evaluate]
     if not space.warm_start or space.parametrization != "cost":
         return points
     return points + (_contained(space, _GRST) or _contained(space, _RST))

@@ -1,15 +1,16 @@
-"""The sampler `front`: it proposes where the front is expected to gain most per unit of compute.
+"""The sampler `front`: it proposes the training that improves the delivered front most per unit of compute.
 
-Of many random points of the space, and then of many near the best of them, it proposes the one with the largest
-expected hypervolume improvement per pair that its training costs. The cost of a point is known before training, so only
-the error is uncertain: the improvement is a sum of expected improvements over the steps of the front of the posterior
-means. The posterior comes from `analysis.surrogate`. A running trial counts with its posterior mean, so that workers do
-not propose the same point twice. A stopped trial counts with the final error that its last rung predicts: where some
-seeds break down the rungs stop those, and a surrogate of the finished ones alone would be too optimistic.
+What a search delivers is the front of posterior means of the configurations it has trained. One more training at x (a
+new configuration or a replicate of a known one) shifts those means linearly, by a normal amount that is known before:
+its worth is the expected gain of the front's hypervolume, the knowledge gradient, divided by the compute it takes. The
+compute of a configuration is known before training, so only errors are uncertain. The posterior comes from
+`analysis.surrogate`. A running trial counts with its posterior mean, so that workers do not propose the same point
+twice. A stopped trial counts with the final error that its last rung predicts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,34 +18,32 @@ import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
-from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from rst_tune.analysis import pareto
-from rst_tune.analysis.surrogate import MIN_TRIALS, Surrogate, fit_surrogate
+from rst_tune.analysis.surrogate import MIN_TRIALS, KernelParams, Surrogate, fit_surrogate
 from rst_tune.records import Status, Trial, TrialConfig
-from rst_tune.tuning.space import Params, trial_config
+from rst_tune.tuning.space import Params, TaskScale, trial_config
 
-__all__ = ["STEPS", "STEPS_OF_COST", "FrontSampler", "RandomSuggester", "ehvi"]
+__all__ = ["FrontSampler", "RandomSuggester", "knowledge_gradient"]
 
 Array = NDArray[np.float64]
 _Candidate = tuple[dict[str, Any], TrialConfig]  # what was suggested, and the configuration that it means
 
-N_CANDIDATES, N_NEIGHBOURS = 1000, 300
+N_CANDIDATES, N_NEIGHBOURS = 300, 100
+# Samples of the space that the encoding of the features is made for.
+N_KNOWN = 200
 # A neighbour of the best candidate lies this far from it (in ranges), and keeps its choices with this probability.
 NEIGHBOUR_SCALE, P_KEEP_CATEGORY = 0.08, 0.8
-# The posterior standard deviation is scaled by this: with 1, many of the few proposals go to regions of which nothing
-# is known, and most of those are bad. Measured 0.35, 0.5, 0.6 and 1: docs/log.md, 2026-11-17, second part.
-EXPLORATION_SCALE = 0.6
-# A candidate's schedule is built over this few steps: only its mean is used. In the cost parametrization the mean is
-# exact over any number of steps, so over one.
-STEPS, STEPS_OF_COST = 64, 1
 # Beyond this many finished trials the kernel is fitted again only when their number has grown by a tenth, so that a
 # proposal takes as long after 20,000 trials as after 200.
-REFIT_UNTIL = 40
-# Of more pending and stopped trials than this the latest are used; of more finished ones likewise, because proposals
-# concentrate where the front is.
-MAX_PENDING, MAX_OBSERVATIONS = 100, 300
+REFIT_UNTIL = 20
+# Of more pending and stopped trials than this the latest are used; of more finished ones the front, the baselines and
+# the latest, because proposals concentrate where the front is.
+MAX_PENDING, MAX_OBSERVATIONS = 100, 200
+# Nodes and weights of the Gauss-Hermite rule for the expectation over the outcome of one training.
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 # The error in percent that a training that diverged or ran out of memory counts as.
 WORST_ERROR = 100.0
 
@@ -80,8 +79,11 @@ class RandomSuggester:
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
         """Return a whole number of the range."""
         if name not in self.params:
-            drawn = self._rng.integers(0, (high - low) // step + 1) * step + low
-            self.params[name] = round(low * (high / low) ** self._rng.random()) if log else int(drawn)
+            if log or name in self._around:
+                value = low + step * round((self._in_range(name, low, high, log) - low) / step)
+            else:
+                value = low + step * int(self._rng.integers(0, (high - low) // step + 1))
+            self.params[name] = min(max(value, low), high)
         return int(self.params[name])
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
@@ -99,14 +101,18 @@ class FrontSampler(BaseSampler):
     samples at random.
     """
 
-    def __init__(
-        self, sample: Callable[[Any], Params], *, rho: float, n_startup_trials: int, steps: int = STEPS
-    ) -> None:
-        self._sample, self._rho, self._steps = sample, rho, steps
+    def __init__(self, sample: Callable[[Any], Params], scale: TaskScale, *, n_startup_trials: int) -> None:
+        self._sample, self._scale = sample, scale
         self._n_startup_trials = max(n_startup_trials, MIN_TRIALS)
         self._finished: list[Trial] = []
+        self._points: list[tuple[float, float]] = []
+        self._deliverable: set[str] = set()
         self._stopped: list[Trial] = []
-        self._kernel_params: tuple[int, Any] = (0, None)
+        # The encoding depends on the space and on what has finished, not on which candidates were drawn: a resumed
+        # search fits the same kernel.
+        rng = np.random.default_rng(0)
+        self._known = [self._candidate(rng)[1] for _ in range(N_KNOWN)]
+        self._kernel_params: tuple[int, KernelParams | None] = (0, None)
         self.prepare((), None, 0)
 
     def observe(self, trial: Trial, expected_final: float | None = None) -> None:
@@ -116,6 +122,9 @@ class FrontSampler(BaseSampler):
         trial = trial if error is None else replace(trial, status=Status.COMPLETE, error=error)
         if trial.finished:
             self._finished.append(trial)
+            self._points.append((float(trial.error or 0.0), trial.compute))
+            if error is None:
+                self._deliverable.add(trial.config_id)
         elif trial.status is Status.STOPPED:
             self._stopped.append(trial)
 
@@ -165,47 +174,57 @@ class FrontSampler(BaseSampler):
         rng = np.random.default_rng(self._seed)
         candidates = [self._candidate(rng) for _ in range(N_CANDIDATES)]
         with threadpool_limits(1):  # quicker at this size, and rounded alike on any number of cores
-            acquisition = self._acquisition([config for _, config in candidates], self._reference)
+            acquisition = self._acquisition(self._reference)
             best = candidates[int(np.argmax(acquisition(candidates)))]
             near = [best, *(self._candidate(rng, best[0]) for _ in range(N_NEIGHBOURS))]
             return near[int(np.argmax(acquisition(near)))][0]
 
-    def _acquisition(
-        self, known: list[TrialConfig], reference: tuple[float, float]
-    ) -> Callable[[list[_Candidate]], Array]:
-        """Return the function from candidates to their expected hypervolume improvement per pair."""
+    def _acquisition(self, reference: tuple[float, float]) -> Callable[[list[_Candidate]], Array]:
+        """Return the function from candidates to the knowledge gradient per unit of compute.
+
+        What broke down or was stopped informs the posterior but is never delivered; what is running will be.
+        """
         pending = [t.config for t in (*self._stopped[-MAX_PENDING:], *self._pending)][-MAX_PENDING:]
-        observed = self._finished[-MAX_OBSERVATIONS:]
-        surrogate = self._surrogate(observed, [*known, *pending]).condition_on(pending)
-        configs = [t.config for t in observed]
-        front = np.column_stack([surrogate.errors(configs), _costs(configs)])
+        observed = self._observed()
+        surrogate = self._surrogate(observed).condition_on(pending)
+        found = [t for t in observed if t.config_id in self._deliverable]
+        delivered = list({t.config_id: t.config for t in (*found, *self._pending)}.values())
 
         def acquisition(candidates: list[_Candidate]) -> Array:
             points = [config for _, config in candidates]
-            costs = _costs(points)
-            mean, sd = surrogate.log_errors(points)
-            return ehvi(mean, EXPLORATION_SCALE * sd, costs, front, reference) / (1 + costs)
+            gain = knowledge_gradient(surrogate, points, delivered, reference)
+            return np.asarray(gain / np.array([config.compute for config in points]))
 
         return acquisition
 
-    def _surrogate(self, observed: Sequence[Trial], known: Sequence[TrialConfig]) -> Surrogate:
+    def _observed(self) -> list[Trial]:
+        """Return at most `MAX_OBSERVATIONS` finished trials: the front as measured, the baselines, then the latest."""
+        if len(self._finished) <= MAX_OBSERVATIONS:
+            return self._finished
+        front = pareto.nondominated(self._points)
+        first = [i for i, t in enumerate(self._finished) if front[i] or t.config.is_base][:MAX_OBSERVATIONS]
+        chosen = set(first)
+        latest = (i for i in reversed(range(len(self._finished))) if i not in chosen)
+        return [self._finished[i] for i in sorted([*first, *islice(latest, MAX_OBSERVATIONS - len(first))])]
+
+    def _surrogate(self, observed: Sequence[Trial]) -> Surrogate:
         fitted_at, kernel_params = self._kernel_params
         if fitted_at != (fitted_at := _last_fit(len(self._finished))):
-            kernel_params = fit_surrogate(self._finished[:fitted_at], known=known).kernel_params
+            kernel_params = fit_surrogate(self._finished[:fitted_at], known=self._known).kernel_params
             self._kernel_params = (fitted_at, kernel_params)
-        return fit_surrogate(observed, kernel_params=kernel_params, known=known)
+        return fit_surrogate(observed, kernel_params=kernel_params, known=self._known)
 
     def _candidate(self, rng: np.random.Generator, around: Mapping[str, Any] | None = None) -> _Candidate:
         suggester = RandomSuggester(rng, around)
         params = self._sample(suggester)
-        return suggester.params, trial_config(params, total_steps=self._steps, rho=self._rho)
+        return suggester.params, trial_config(params, self._scale)
 
 
 def _last_fit(count: int) -> int:
     """Return the number of trials at which the kernel was last fitted: every one, then at each tenth more.
 
-    >>> [_last_fit(n) for n in (8, 39, 44, 45, 10_000)]
-    [8, 39, 44, 44, 9786]
+    >>> [_last_fit(n) for n in (8, 19, 22, 23, 10_000)]
+    [8, 19, 22, 22, 9535]
     """
     at = min(count, REFIT_UNTIL)
     while (following := at + max(at // 10, 1)) <= count and at >= REFIT_UNTIL:
@@ -213,25 +232,45 @@ def _last_fit(count: int) -> int:
     return at
 
 
-def _costs(configs: Sequence[TrialConfig]) -> Array:
-    return np.array([config.extra_propagation for config in configs])
+def knowledge_gradient(
+    surrogate: Surrogate,
+    candidates: Sequence[TrialConfig],
+    delivered: Sequence[TrialConfig],
+    reference: tuple[float, float],
+) -> Array:
+    """Return the expected gain of the delivered front's hypervolume by one training of each candidate.
 
-
-def ehvi(mean: Array, sd: Array, costs: Array, observed: Array, reference: tuple[float, float]) -> Array:
-    """Return the expected hypervolume improvement of trainings whose log error is normal and whose cost is known.
-
-    `observed` has a row (error, cost) for each point that the front is made of. Between two steps of the front the
-    error to beat is constant: the improvement there is the width times the expected improvement over that error.
-
-    >>> observed = np.array([[5.0, 0.5]])
-    >>> ehvi(np.log([4.0]), np.array([1e-9]), np.array([0.3]), observed, (10.0, 1.0)).round(3).tolist()
-    [1.7]
+    The front is that of the posterior means of `delivered` and the candidate itself. With the outcome z of the training
+    in standard deviations, the means move to mean + shift·z; the expectation over z is a Gauss-Hermite sum. Compute
+    does not move, so the front is a running minimum over `delivered` sorted by compute.
     """
-    members = observed[pareto.nondominated(observed)]
-    steps = np.array(sorted((c, e) for e, c in members if e < reference[0] and c < reference[1])).reshape(-1, 2)
-    edges = np.concatenate([[-np.inf], steps[:, 0], [reference[1]]])
-    to_beat = np.concatenate([[reference[0]], steps[:, 1]])
-    width = np.clip(edges[None, 1:] - np.maximum(edges[None, :-1], costs[:, None]), 0.0, None)
-    z = (np.log(to_beat)[None, :] - mean[:, None]) / sd[:, None]
-    improved = to_beat * stats.norm.cdf(z) - np.exp(mean + sd**2 / 2)[:, None] * stats.norm.cdf(z - sd[:, None])
-    return np.asarray((width * np.maximum(improved, 0.0)).sum(axis=1))
+    order = np.argsort([config.compute for config in delivered], kind="stable")
+    everything = [*(delivered[i] for i in order), *candidates]
+    mean, covariance = surrogate.posterior(everything)
+    mean = mean + np.log(surrogate.divergence_factor(everything))
+    n = len(delivered)
+    own = np.arange(n, len(everything))
+    scale = np.sqrt(np.maximum(covariance[own, own], 0.0) + surrogate.noise_sd**2)
+    shift = covariance[:, own].T / scale[:, None]  # (candidates, everything)
+    top, right = reference[0], np.log2(reference[1])
+    cost = np.log2([config.compute for config in everything])
+    edges = np.append(cost[:n], max(right, cost[:n].max(initial=right)))
+    width = np.clip(np.minimum(edges[1:], right) - np.minimum(edges[:-1], right), 0.0, None)
+    from_own = np.clip(np.minimum(edges[1:], right) - np.maximum(edges[:-1], cost[own][:, None]), 0.0, None)
+    before = np.clip(np.minimum(edges[0], right) - cost[own], 0.0, None)
+
+    def area(delivered_mean: Array, own_mean: Array) -> Array:
+        """Return the hypervolume for (candidates, delivered) means and the candidates' own."""
+        lowest = np.minimum(np.minimum.accumulate(np.exp(delivered_mean), axis=1), top)
+        error = np.minimum(np.exp(own_mean), top)
+        extra = (from_own * np.maximum(lowest - error[:, None], 0.0)).sum(axis=1)
+        return np.asarray(((top - lowest) * width).sum(axis=1) + extra + before * (top - error))
+
+    # Without the training nothing moves and the candidate is not delivered.
+    lowest_now = np.minimum(np.minimum.accumulate(np.exp(mean[:n])), top)
+    now = float(((top - lowest_now) * width).sum())
+    gain = -np.full(len(candidates), now)
+    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        moved = mean[None, :n] + node * shift[:, :n]
+        gain += weight * area(moved, mean[own] + node * shift[np.arange(len(candidates)), own])
+    return np.asarray(np.maximum(gain, 0.0))

@@ -1,37 +1,80 @@
-"""Search spaces: which schedules, gammas, radii and rules may be sampled.
+"""Search spaces: which schedules, gammas, radii, rules, policies and lengths may be sampled.
 
 A space is data, in one of two parametrizations. In `cost` a sample is (family, c, shape, gamma): the schedule of that
-family is built so that its exact mean is c, the extra propagation. In `native` a sample has the paper's own parameters.
-Both are plain dicts, the `Params`; `trial_config` turns them into what is trained.
+family is built so that its exact mean is c. In `native` a sample has the paper's own parameters. Both may have further
+axes: the rule with its radius and options, the policy, the cap, and the horizon (the share of the recipe's epochs).
+A sample is a plain dict, the `Params`; `trial_config` turns it into what is trained.
 """
 
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from rst_tune.errors import InputError
-from rst_tune.method import schedules
-from rst_tune.method.ascent import build
+from rst_tune.errors import InputError, unknown_name
+from rst_tune.method import policies, schedules
+from rst_tune.method.ascent import RULES, build
+from rst_tune.method.checks import check_method
 from rst_tune.method.coin import toss
-from rst_tune.method.optimizer import expected_extra_propagation
+from rst_tune.method.cost import expected_extra_propagation
+from rst_tune.method.schedules.functionals import functionals
 from rst_tune.records import SchedulePreview, TrialConfig
 from rst_tune.tuning import axes as axis_of
 from rst_tune.tuning.axes import Axis, Range, Suggester
 
-__all__ = ["Params", "Range", "Space", "Suggester", "schedule_preview", "trial_config"]
+__all__ = ["Params", "Range", "Space", "Suggester", "TaskScale", "schedule_preview", "trial_config"]
 
 Params = dict[str, Any]
+# The keys of `Params`; any other one is a spelling mistake.
+PARAMS = (
+    "family", "c", "shape", "schedule", "gamma_rst", "gamma_gnr", "rule", "rule_options", "policy", "policy_options",
+    "cap", "rho", "rho_unit", "horizon",
+)  # fmt: skip
+# What a rule's radius is divided by to compare it with SAM's. ASAM's is in units of the weights: its authors use ten
+# times SAM's (Kwon et al., ICML 2021, section 5).
+RADIUS_SCALE = {"asam": 10.0}
+
+
+def _option_form(axis: Any) -> str:
+    return "range" if isinstance(axis, dict | Range) else "list" if isinstance(axis, list) else "value"
+
+
+OptionAxis = Annotated[
+    Annotated[Any, Tag("value")]
+    | Annotated[list[Any], Field(min_length=1), Tag("list")]
+    | Annotated[Range, Tag("range")],
+    Discriminator(_option_form),
+]
+
+
+class RuleAxes(BaseModel):
+    """The axes of one rule: its radius, and any of its options as a value, a list or a range."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    __pydantic_extra__: dict[str, OptionAxis]
+    rho: Axis | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The axes of the options by name."""
+        return self.model_extra or {}
 
 
 class Space(BaseModel):
     """A space as its YAML says it.
 
     `families` is a list of cost families, or (native) a mapping of the paper's families to their parameters. Give
-    `gamma_rst` or `gamma_gnr`, not both; neither means gamma_gnr = 1, plain RST. `baselines` adds the base optimizer
-    and SAM; `warm_start` begins with suggested points (`points.py`). `points_to_evaluate` are trained as they stand,
-    before anything is sampled; a grid may consist of them alone.
+    `gamma_rst` or `gamma_gnr`, not both; neither means gamma_gnr = 1, plain RST. `rules` is a list of names, or maps
+    names to axes of their own (`rho`, options); `rho` is the radius of rules without one. `rho_unit: recipe` makes
+    radii multiples of the recipe's. `horizon` is the length as a share of the recipe's epochs. `baselines` adds the
+    base optimizer (at the shortest, the recipe's and the longest length) and SAM; `warm_start` begins with suggested
+    points (`points.py`). `points_to_evaluate` are trained as they stand, before anything is sampled; a grid may consist
+    of them alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,24 +86,32 @@ class Space(BaseModel):
     shape: Axis = Range(low=0.0, high=1.0)
     gamma_rst: Axis | None = None
     gamma_gnr: Axis | None = None
+    horizon: Axis = 1.0
     rho: Axis | None = None
-    rules: Annotated[list[str], Field(min_length=1)] = ["sam"]
-    rule_options: dict[str, dict[str, Any]] = {}
+    rho_unit: Literal["absolute", "recipe"] = "absolute"
+    rules: Annotated[dict[str, RuleAxes], Field(min_length=1)] = {"sam": RuleAxes()}
+    policies: Annotated[list[str], Field(min_length=1)] = ["coin"]
+    cap: Axis | None = None
     points_to_evaluate: list[dict[str, Any]] = []
     warm_start: bool = True
     baselines: bool = True
+
+    @field_validator("rules", mode="before")
+    @classmethod
+    def _names_to_axes(cls, given: Any) -> Any:
+        return {str(name): {} for name in given} if isinstance(given, list) else given
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         known = schedules.MEAN_FAMILIES if self.parametrization == "cost" else schedules.FAMILIES
         if not self.families and not self.points_to_evaluate:
             raise ValueError(
-                "families: a space needs at least one family or one of `points_to_evaluate`, and both are empty"
+                "families: a space needs at least one family or one of `points_to_evaluate`: both are empty"
             )
         for family in self.families:
             _named("families", known.__getitem__, family)
-        for rule in [*self.rules, *self.rule_options]:
-            _named("rules", build, rule, self.rule_options.get(rule))
+        for policy in self.policies:
+            _named("policies", policies.build, policy)
         if self.gamma_rst is not None and self.gamma_gnr is not None:
             raise ValueError("gamma_rst: give it or gamma_gnr, not both: one follows from the other")
         if self.parametrization == "cost" and isinstance(self.families, dict):
@@ -69,13 +120,39 @@ class Space(BaseModel):
             raise ValueError(
                 "families: in the native parametrization it maps names to parameters, and gamma is gamma_gnr"
             )
+        self._check_rules()
         self._check_native()
         self._check_bounds()
         self._check_points()
         return self
 
+    def _check_rules(self) -> None:
+        """Build every rule with each value or end of its options: a wrong name or value shows here."""
+        for rule, axes in self.rules.items():
+            _named(f"rules.{rule}", build, rule)
+            for name, axis in axes.options.items():
+                for value in _ends(axis):
+                    _named(f"rules.{rule}", build, rule, {name: value})
+        self._check_one_pass()
+
+    def _check_one_pass(self) -> None:
+        """Raise where gamma, cap or policy could apply to no rule: rules of one pass have none of them."""
+        alone = [rule for rule in self.rules if one_pass(rule)]
+        if alone and "coin" not in self.policies:
+            raise ValueError(
+                f"policies: rule {alone[0]!r} takes one pass, which the coin decides before it, but the policies are "
+                f"{self.policies}: add coin, or remove {alone[0]} from `rules`"
+            )
+        given = {"gamma_rst": self.gamma_rst, "gamma_gnr": self.gamma_gnr, "cap": self.cap}
+        for name, axis in given.items():
+            if axis is not None and axis != 1.0 and len(alone) == len(self.rules):
+                raise ValueError(
+                    f"{name}: rule {alone[0]!r} takes one pass, so there is no second gradient to mix with, but got "
+                    f"{name} = {axis}: remove it and vary rho instead"
+                )
+
     def _check_native(self) -> None:
-        """Build every family of a native space at the ends of its parameters: a wrong name or value shows here."""
+        """Build every family of a native space at the ends of its parameters."""
         for family, axes in self.families.items() if isinstance(self.families, dict) else ():
             for end in (0, 1):
                 own = {name: axis_of.bounds(axis)[end] for name, axis in axes.items()}
@@ -84,119 +161,191 @@ class Space(BaseModel):
     def _check_points(self) -> None:
         for point in self.points_to_evaluate:
             try:
-                trial_config(self.fill_defaults(point), total_steps=100, rho=0.0)
+                trial_config(self.fill_defaults(point), TaskScale(epochs=100, steps_per_epoch=1, rho=0.1))
+            except InputError as error:
+                raise ValueError(f"points_to_evaluate: {error}") from None
             except (KeyError, TypeError) as error:
                 raise ValueError(
                     f"points_to_evaluate: each has a schedule or a family and c, {point} lacks {error}"
                 ) from error
 
-    def fill_defaults(self, params: Mapping[str, Any]) -> Params:
-        """Return given parameters with what they leave out: the first rule, gamma_gnr 1."""
-        gamma = {} if "gamma_rst" in params else {"gamma_gnr": 1.0}
-        return {**self._common(params.get("rule", self.rules[0]), None), **gamma, **params}
-
     def _check_bounds(self) -> None:
-        for name, axis, high in (("extra_propagation", self.extra_propagation, 1.0), ("shape", self.shape, 1.0)):
-            low_value, high_value = axis_of.bounds(axis)
-            if not (low_value >= 0 and high_value <= high):
-                raise ValueError(f"{name}: it must lie in [0, {high:g}], but it spans {low_value} … {high_value}")
+        for name, axis in (("extra_propagation", self.extra_propagation), ("shape", self.shape)):
+            low, high = axis_of.bounds(axis)
+            if not (low >= 0 and high <= 1.0):
+                raise ValueError(f"{name}: it must lie in [0, 1], but it spans {low} … {high}")
         if self.gamma_rst is not None and axis_of.bounds(self.extra_propagation)[0] <= 0:
             raise ValueError("extra_propagation: gamma_gnr = gamma_rst / c needs c > 0: raise its lower end above 0")
-        for name, positive in (("gamma_rst", self.gamma_rst), ("gamma_gnr", self.gamma_gnr), ("rho", self.rho)):
-            if positive is not None and axis_of.bounds(positive)[0] < 0:
-                raise ValueError(f"{name}: it must not be negative, but it starts at {axis_of.bounds(positive)[0]}")
+        if not axis_of.bounds(self.horizon)[0] > 0:
+            raise ValueError(
+                f"horizon: it is a share of the recipe's epochs and must be above 0, but it starts at "
+                f"{axis_of.bounds(self.horizon)[0]}: 0.5 trains half as long"
+            )
+        radii = {f"rules.{rule}.rho": axes.rho for rule, axes in self.rules.items()}
+        positive = {"gamma_rst": self.gamma_rst, "gamma_gnr": self.gamma_gnr, "rho": self.rho, "cap": self.cap, **radii}
+        for name, given in positive.items():
+            if given is not None and axis_of.bounds(given)[0] < 0:
+                raise ValueError(f"{name}: it must not be negative, but it starts at {axis_of.bounds(given)[0]}")
+
+    # --- sampling -------------------------------------------------------------------------------------------------
 
     def sample(self, trial: Suggester) -> Params:
-        """Return one sample. A parameter exists only in samples of the family that has it."""
+        """Return one sample. A parameter exists only in samples of the family or rule that has it."""
         names = list(self.families)
         family = str(trial.suggest_categorical("family", names)) if len(names) > 1 else names[0]
-        by_cost = self.parametrization == "cost"
-        params = self._sample_cost(family, trial) if by_cost else self._sample_native(family, trial)
-        rule = str(trial.suggest_categorical("rule", self.rules)) if len(self.rules) > 1 else self.rules[0]
-        return params | self._common(rule, None if self.rho is None else axis_of.sample(self.rho, "rho", trial))
-
-    def _common(self, rule: str, rho: float | None) -> Params:
-        common: Params = {"rule": rule}
-        if self.rule_options.get(rule):
-            common["rule_options"] = self.rule_options[rule]
-        return common if rho is None else common | {"rho": rho}
-
-    def _sample_cost(self, family: str, trial: Suggester) -> Params:
-        params: Params = {"family": family, "c": axis_of.sample(self.extra_propagation, "c", trial)}
-        if family != "constant":
-            params["shape"] = axis_of.sample(self.shape, "shape", trial)
-        name, axis = self._gamma()
-        return params | {name: axis_of.sample(axis, name, trial)}
-
-    def _sample_native(self, family: str, trial: Suggester) -> Params:
-        assert isinstance(self.families, dict)
-        own = {n: axis_of.sample(axis, f"{family}.{n}", trial) for n, axis in self.families[family].items()}
-        gamma = axis_of.sample(self._gamma_gnr(), "gamma_gnr", trial)
-        return {"schedule": {"family": family, **own}, "gamma_gnr": gamma}
+        rule = _choose(trial, "rule", list(self.rules))
+        values = {name: _value(axis, name, trial) for name, axis in self._axes(family, rule).items()}
+        return self._params(family, rule, _choose(trial, "policy", self._policies(rule)), values)
 
     def grid(self) -> Iterator[Params]:
         """Yield every point of a space of lists and numbers, without baselines and `points_to_evaluate`."""
-        rhos = [None] if self.rho is None else list(axis_of.values(self.rho, "rho"))
-        for family, rule, rho in itertools.product(self.families, self.rules, rhos):
-            for point in self._grid_cost(family) if self.parametrization == "cost" else self._grid_native(family):
-                yield point | self._common(rule, rho)
+        for family, rule in itertools.product(self.families, self.rules):
+            axes = self._axes(family, rule)
+            for policy in self._policies(rule):
+                for values in itertools.product(*(_values(axis, name) for name, axis in axes.items())):
+                    yield self._params(family, rule, policy, dict(zip(axes, values, strict=True)))
 
-    def _grid_cost(self, family: str) -> Iterator[Params]:
-        gamma_name, gamma_axis = self._gamma()
-        shapes = [None] if family == "constant" else list(axis_of.values(self.shape, "shape"))
-        costs, gammas = (
-            axis_of.values(self.extra_propagation, "extra_propagation"),
-            axis_of.values(gamma_axis, gamma_name),
+    def _policies(self, rule: str) -> list[str]:
+        return ["coin"] if one_pass(rule) else self.policies
+
+    def _axes(self, family: str, rule: str) -> dict[str, Any]:
+        """Return the axes of a family and a rule by the name they are suggested under."""
+        axes: dict[str, Any] = {}
+        if isinstance(self.families, dict):
+            axes |= {f"{family}.{name}": axis for name, axis in self.families[family].items()}
+        else:
+            axes["c"] = self.extra_propagation
+            if family != "constant":
+                axes["shape"] = self.shape
+        if one_pass(rule):
+            pass  # there is only one gradient: gamma has no meaning
+        elif self.gamma_rst is not None:
+            axes["gamma_rst"] = self.gamma_rst
+        else:
+            axes["gamma_gnr"] = 1.0 if self.gamma_gnr is None else self.gamma_gnr
+        own = self.rules[rule]
+        radius = own.rho if own.rho is not None else self.rho
+        if radius is not None:
+            axes["rho" if own.rho is None else f"{rule}.rho"] = radius
+        axes |= {f"{rule}.{name}": axis for name, axis in own.options.items()}
+        if self.cap is not None and not one_pass(rule):
+            axes["cap"] = self.cap
+        if self.horizon != 1.0:
+            axes["horizon"] = self.horizon
+        return axes
+
+    def _params(self, family: str, rule: str, policy: str, values: Mapping[str, Any]) -> Params:
+        """Return the parameters that suggested values mean."""
+        schedule = {n.removeprefix(f"{family}."): v for n, v in values.items() if n.startswith(f"{family}.")}
+        options = {n.removeprefix(f"{rule}."): v for n, v in values.items() if n.startswith(f"{rule}.")}
+        plain = {n: v for n, v in values.items() if "." not in n}
+        if isinstance(self.families, dict):
+            params: Params = {"schedule": {"family": family, **schedule}}
+        else:
+            params = {"family": family}
+        rho = {"rho": options.pop("rho")} if "rho" in options else {}
+        params |= {**plain, **rho, "rule": rule}
+        if self.rho_unit == "recipe" and "rho" in params:
+            params["rho_unit"] = "recipe"
+        return (
+            params | ({"rule_options": options} if options else {}) | ({"policy": policy} if policy != "coin" else {})
         )
-        for c, shape, gamma in itertools.product(costs, shapes, gammas):
-            yield {"family": family, "c": c} | ({} if shape is None else {"shape": shape}) | {gamma_name: gamma}
 
-    def _grid_native(self, family: str) -> Iterator[Params]:
-        assert isinstance(self.families, dict)
-        axes = {n: axis_of.values(axis, f"{family}.{n}") for n, axis in self.families[family].items()}
-        for values in itertools.product(*axes.values(), axis_of.values(self._gamma_gnr(), "gamma_gnr")):
-            own = dict(zip(axes, values, strict=False))
-            yield {"schedule": {"family": family, **own}, "gamma_gnr": values[-1]}
+    def fill_defaults(self, params: Mapping[str, Any]) -> Params:
+        """Return given parameters with what they leave out: the first rule and its fixed options, gamma_gnr 1."""
+        rule = str(params.get("rule", next(iter(self.rules))))
+        gamma = {} if "gamma_rst" in params or one_pass(rule) else {"gamma_gnr": 1.0}
+        axes = self.rules.get(rule, RuleAxes()).options
+        fixed = {name: axis for name, axis in axes.items() if not isinstance(axis, Range | list)}
+        unit = {"rho_unit": "recipe"} if "rho" in params and self.rho_unit == "recipe" else {}
+        return {"rule": rule, **({"rule_options": fixed} if fixed else {}), **gamma, **unit, **params}
+
+    # --- membership -----------------------------------------------------------------------------------------------
 
     def sampled_params(self, params: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the suggested values that give `params`, or None where the space does not contain them."""
-        own = self._own_axes(params)
-        if own is None or not self.contains(params) or ("rho" in params) != (self.rho is not None):
+        found = self._suggested(params)
+        if found is None:
             return None
-        axes, values = own
-        rho = {} if self.rho is None else {"rho": params["rho"]}
-        return {"family": values["family"], "rule": params["rule"], **rho} | {name: values[name] for name in axes}
+        family, values = found
+        axes = self._axes(family, str(params.get("rule")))
+        values = self._recipe_values(axes) | values
+        if set(axes) != set(values) or not all(_contains(axis, values[name]) for name, axis in axes.items()):
+            return None
+        return {"family": family, "rule": params["rule"], "policy": params.get("policy", "coin"), **values}
+
+    def _recipe_values(self, axes: Mapping[str, Any]) -> dict[str, float]:
+        """Return what parameters without a length or a radius mean, as far as the space can express it."""
+        radii = [name for name in axes if name == "rho" or name.endswith(".rho")] if self.rho_unit == "recipe" else []
+        return dict.fromkeys([name for name in axes if name == "horizon"] + radii, 1.0)
 
     def contains(self, params: Mapping[str, Any]) -> bool:
-        """Return whether the space has this schedule, gamma and rule; parameters without rho have the recipe's."""
-        own = self._own_axes(params)
-        if own is None or params.get("rule") not in self.rules:
+        """Return whether the space has these values; what they leave out (the radius, the length) is the recipe's."""
+        found = self._suggested(params)
+        if found is None:
             return False
-        axes, values = own
-        if self.rho is not None and "rho" in params:
-            axes, values = axes | {"rho": self.rho}, {**values, "rho": params["rho"]}
-        return all(name in values and axis_of.contains(axis, values[name]) for name, axis in axes.items())
+        family, values = found
+        axes = self._axes(family, str(params.get("rule")))
+        optional = {name for name in axes if name == "horizon" or name == "rho" or name.endswith(".rho")}
+        complete = set(axes) - optional <= set(values) <= set(axes)
+        return complete and all(_contains(axes[name], value) for name, value in values.items())
 
-    def _own_axes(self, params: Mapping[str, Any]) -> tuple[dict[str, Axis], dict[str, Any]] | None:
-        """Return the axes of the family and the values on them, both by the name they are suggested under."""
-        if isinstance(self.families, dict):
-            schedule = params.get("schedule", {})
-            family = schedule.get("family")
-            if family not in self.families or set(schedule) != {"family", *self.families[family]}:
-                return None
-            own = {f"{family}.{name}": axis for name, axis in self.families[family].items()}
-            values = {f"{family}.{name}": schedule[name] for name in self.families[family]}
-            return own | {"gamma_gnr": self._gamma_gnr()}, {**params, **values, "family": family}
-        if params.get("family") not in self.families:
+    def _suggested(self, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        """Return family and values of `params` by the names they are suggested under; None outside of the space."""
+        schedule = dict(params.get("schedule", {}))
+        family, rule = schedule.pop("family", params.get("family")), params.get("rule")
+        if family not in self.families or rule not in self.rules:
             return None
-        shape: dict[str, Axis] = {} if params["family"] == "constant" else {"shape": self.shape}
-        return {"c": self.extra_propagation, **shape} | dict([self._gamma()]), dict(params)
+        if params.get("policy", "coin") not in self._policies(rule):
+            return None
+        if isinstance(self.families, dict) != ("schedule" in params):
+            return None
+        given = {f"{family}.{name}": value for name, value in schedule.items()}
+        given |= {f"{rule}.{name}": value for name, value in params.get("rule_options", {}).items()}
+        skip = ("schedule", "family", "rule", "rule_options", "policy", "rho", "rho_unit")
+        given |= {name: value for name, value in params.items() if name not in skip}
+        if "rho" in params:
+            given["rho" if self.rules[rule].rho is None else f"{rule}.rho"] = params["rho"]
+        return family, given
 
-    def _gamma_gnr(self) -> Axis:
-        return 1.0 if self.gamma_gnr is None else self.gamma_gnr
 
-    def _gamma(self) -> tuple[str, Axis]:
-        return ("gamma_gnr", self._gamma_gnr()) if self.gamma_rst is None else ("gamma_rst", self.gamma_rst)
+def one_pass(rule: str) -> bool:
+    """Return whether a rule takes a single pass per step, so that there is only one gradient and gamma is 1."""
+    return RULES[rule].passes_ahead
+
+
+def _ends(axis: Any) -> list[Any]:
+    if isinstance(axis, Range):
+        return [int(end) if axis.integer else end for end in (axis.low, axis.high)]
+    return axis if isinstance(axis, list) else [axis]
+
+
+def _choose(trial: Suggester, name: str, choices: list[str]) -> str:
+    return str(trial.suggest_categorical(name, choices)) if len(choices) > 1 else choices[0]
+
+
+def _value(axis: Any, name: str, trial: Suggester) -> Any:
+    if isinstance(axis, Range) and axis.integer:
+        return trial.suggest_int(name, int(axis.low), int(axis.high), log=axis.log)
+    if isinstance(axis, Range):
+        return trial.suggest_float(name, axis.low, axis.high, log=axis.log)
+    if isinstance(axis, list):
+        return trial.suggest_categorical(name, axis) if len(axis) > 1 else axis[0]
+    return axis
+
+
+def _values(axis: Any, name: str) -> list[Any]:
+    if isinstance(axis, Range):
+        field = "extra_propagation" if name == "c" else name
+        raise InputError(f"a grid needs lists, but {field} is the range {axis.low} … {axis.high}: list its values")
+    return axis if isinstance(axis, list) else [axis]
+
+
+def _contains(axis: Any, value: Any) -> bool:
+    if isinstance(axis, Range):
+        number = isinstance(value, int) or (isinstance(value, float) and not axis.integer)
+        return number and axis.low <= value <= axis.high
+    return value in (axis if isinstance(axis, list) else [axis])
 
 
 def _named(field: str, check: Callable[..., Any], *given: Any) -> None:
@@ -207,29 +356,93 @@ def _named(field: str, check: Callable[..., Any], *given: Any) -> None:
         raise ValueError(f"{field}: {error}") from None
 
 
-def trial_config(params: Mapping[str, Any], *, total_steps: int, rho: float) -> TrialConfig:
-    """Return what is trained for `params` over `total_steps` steps, with its exact cost.
+@dataclass(frozen=True, kw_only=True)
+class TaskScale:
+    """What a configuration needs to know of the task: the recipe's length and radius, and the batch size.
 
-    >>> c = trial_config({"family": "constant", "c": 0.5, "gamma_rst": 1.0, "rule": "sam"}, total_steps=10, rho=0.1)
-    >>> c.schedule, c.gamma_gnr, c.extra_propagation
-    ({'family': 'constant', 'p': 0.5}, 2.0, 0.5)
+    `exact`: schedules are summed over every step of the training. A sampler that looks at thousands of candidates
+    takes the mean of p(t) over a few steps and the rule's cost per ascent of a long training instead.
+    """
+
+    epochs: int
+    steps_per_epoch: int
+    rho: float
+    batch_size: int | None = None
+    exact: bool = True
+
+    def epochs_of(self, params: Mapping[str, Any]) -> int:
+        """Return the whole number of epochs nearest to the sampled horizon."""
+        horizon = float(params.get("horizon", 1.0))
+        epochs = round(horizon * self.epochs) if isfinite(horizon) else 0
+        if epochs < 1:
+            raise InputError(
+                f"a training has at least one epoch, but horizon = {horizon:g} of {self.epochs} epochs is less: "
+                f"raise it to {1 / self.epochs:.2g} at least"
+            )
+        return epochs
+
+
+def trial_config(params: Mapping[str, Any], scale: TaskScale) -> TrialConfig:
+    """Return what is trained for `params`, with its exact cost.
+
+    >>> scale = TaskScale(epochs=10, steps_per_epoch=1, rho=0.1)
+    >>> c = trial_config({"family": "constant", "c": 0.5, "gamma_rst": 1.0, "rule": "sam", "horizon": 0.5}, scale)
+    >>> c.schedule, c.gamma_gnr, c.extra_propagation, c.horizon, c.compute
+    ({'family': 'constant', 'p': 0.5}, 2.0, 0.5, 0.5, 0.75)
     """
     rule, options = params.get("rule", "sam"), dict(params.get("rule_options", {}))
+    epochs = scale.epochs_of(params)
+    total_steps = epochs * scale.steps_per_epoch
     schedule = _schedule(params, total_steps)
-    mean = schedule.extra_propagation(total_steps)
+    shape = functionals(schedule)
+    if scale.exact:
+        mean = schedule.extra_propagation(total_steps)
+        extra = expected_extra_propagation(schedule, total_steps, rule, options, scale.batch_size)
+    else:
+        mean = shape.mean
+        extra = mean * _cost_per_ascent(rule, json.dumps(options, sort_keys=True), scale.batch_size)
     gamma_gnr = params["gamma_rst"] / mean if "gamma_rst" in params else params.get("gamma_gnr", 1.0)
+    policy, policy_options, cap = params.get("policy", "coin"), dict(params.get("policy_options", {})), params.get("cap")
+    if scale.exact:
+        _check_params(params)
+        check_method(build(rule, options), policies.build(policy, policy_options), gamma_gnr=gamma_gnr, cap=cap)
+    unit = scale.rho if params.get("rho_unit") == "recipe" else 1.0
+    rho = float(params["rho"]) * unit if "rho" in params else scale.rho
+    strength = gamma_gnr * rho / (scale.rho * RADIUS_SCALE.get(rule, 1.0)) if scale.rho else 0.0
     return TrialConfig(
         family=params.get("family") or params["schedule"]["family"],
         schedule=schedule.to_dict(),
         rule=rule,
         rule_options=options,
-        rho=float(params.get("rho", rho)),
+        policy=policy,
+        policy_options=policy_options,
+        cap=cap,
+        rho=rho,
         gamma_gnr=float(gamma_gnr),
         gamma_rst=float(gamma_gnr * mean),
-        extra_propagation=expected_extra_propagation(schedule, total_steps, rule, options),
+        extra_propagation=extra,
+        horizon=epochs / scale.epochs,
         total_steps=total_steps,
+        effect=strength * shape.weight,
+        strain=strength * shape.peak**0.5,
+        lateness=shape.lateness,
         params=dict(params),
     )
+
+
+# A refresh that is due every k ascents, at the first one too, costs 1/k per ascent of a training this long.
+LONG = 1000
+
+
+@lru_cache(maxsize=1024)
+def _cost_per_ascent(rule: str, options: str, batch_size: int | None) -> float:
+    return build(rule, json.loads(options)).expected_pairs([1.0] * LONG, batch_size) / LONG
+
+
+def _check_params(params: Mapping[str, Any]) -> None:
+    for name in params:
+        if name not in PARAMS:
+            raise unknown_name("parameter", name, list(PARAMS))
 
 
 def schedule_preview(config: TrialConfig, *, seed: int, width: int = 64) -> SchedulePreview:

@@ -1,6 +1,6 @@
 """The Optuna study of a search: asked and told by the controller, durable, and reconciled with the event log.
 
-Objectives: (validation error, extra propagation), both minimised. A trial that was stopped early or diverged is told as
+Objectives: (validation error, compute), both minimised. A trial that was stopped early or diverged is told as
 pruned, so that the sampler avoids its region; one that failed is told as failed, which Optuna's samplers ignore. Only
 trainings that reached their end are told as complete.
 
@@ -28,8 +28,8 @@ from rst_tune.errors import InputError
 from rst_tune.records import Status, Trial, config_id
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.experiment import Experiment
-from rst_tune.tuning.sampler import STEPS, STEPS_OF_COST, FrontSampler
-from rst_tune.tuning.space import Params, Space
+from rst_tune.tuning.sampler import FrontSampler
+from rst_tune.tuning.space import Params, Space, TaskScale
 
 __all__ = ["PendingTrials", "SearchStudy", "optuna_outcome"]
 
@@ -55,7 +55,7 @@ def optuna_outcome(seeds: Sequence[Trial]) -> Outcome:
         if not trial.finished:
             return (TrialState.FAIL if trial.status in (Status.FAILED, Status.LOST) else TrialState.PRUNED), None
     error = fmean(trial.error for trial in seeds if trial.error is not None)
-    return TrialState.COMPLETE, (error, seeds[0].extra_propagation)
+    return TrialState.COMPLETE, (error, seeds[0].compute)
 
 
 def _optuna_sampler(name: str, seed: int, n_startup_trials: int) -> BaseSampler:
@@ -81,7 +81,7 @@ def _open_study(experiment: Experiment, storage: BaseStorage) -> optuna.Study:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study.set_metric_names(["error", "extra_propagation"])
+        study.set_metric_names(["error", "compute"])
     study.get_trials(deepcopy=False)
     return study
 
@@ -148,10 +148,15 @@ class SearchStudy:
         self._front_sampler = self._make_front_sampler() if experiment.sampler.name == "front" else None
 
     def _make_front_sampler(self) -> FrontSampler:
-        space, sampler = self.experiment.space, self.experiment.sampler
-        steps = STEPS_OF_COST if isinstance(space, Space) and space.parametrization == "cost" else STEPS
-        rho = self.experiment.task.recipe.rho
-        return FrontSampler(self._params, rho=rho, n_startup_trials=sampler.n_startup_trials, steps=steps)
+        recipe = self.experiment.task.recipe
+        scale = TaskScale(
+            epochs=recipe.epochs,
+            steps_per_epoch=1,
+            rho=recipe.rho,
+            batch_size=recipe.batch_size // self.experiment.resources.workers,
+            exact=False,
+        )
+        return FrontSampler(self._params, scale, n_startup_trials=self.experiment.sampler.n_startup_trials)
 
     def observe(self, trial: Trial, expected_final: float | None = None) -> None:
         """Give the sampler `front` an ended trial, in order. Optuna's samplers learn from what the study is told."""

@@ -142,7 +142,7 @@ class TestTheFront:
         curve = stored(directory)["search"]["points"][names.HYPERVOLUME_MEASURED]
         assert [step for step, _, _ in curve] == list(range(1, 14))
         search = records.load(directory)
-        means = [(row.error_mean, row.extra_propagation) for row in analyses.analyze(search).summaries]
+        means = [(row.error_mean, row.compute) for row in analyses.analyze(search).summaries]
         assert curve[-1][2] == pytest.approx(pareto.hypervolume(means, search.reference or (0.0, 0.0)))
 
     def test_a_late_reference_fills_in_the_earlier_hypervolumes(self, directory: Path, stored) -> None:
@@ -279,7 +279,7 @@ class Faulty:
 
 def tiny_search() -> Writer:
     writer = Writer(epochs=2)
-    writer.add(ReferenceSet(error=60.0, extra_propagation=1.1))
+    writer.add(ReferenceSet(error=60.0, compute=2.1))
     for cost in (0.0, 0.5):
         key = writer.sample(cost)
         writer.start(key)

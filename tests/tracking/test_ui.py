@@ -92,7 +92,7 @@ def test_the_report_is_shown_inline_and_offline(opened: UiLinks, window: Browser
 
 def test_the_filter_finds_the_cheap_half_of_the_front(opened: UiLinks, window: Browser) -> None:
     what = "the cheaper half of the front"
-    assert opened.filters[what].endswith("metrics.extra_propagation < 0.5 and tags.front = 'true'")
+    assert opened.filters[what].endswith("metrics.compute <= 1 and tags.front = 'true'")
     window.open("about:blank")
     window.open(opened.links[what])
     window.wait("document.body.innerText.includes('c=0.25 s0')", 60)

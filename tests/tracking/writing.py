@@ -160,7 +160,7 @@ def small_search() -> Writer:
     base, cheap, stopped, lost = w.sample(0.0), w.sample(0.25), w.sample(0.5), w.sample(0.75)
     w.start(base)
     w.end(base, 5.0)
-    w.add(ReferenceSet(error=6.0, extra_propagation=1.1))
+    w.add(ReferenceSet(error=6.0, compute=2.1))
     for key in (cheap, stopped, lost):
         w.start(key)
         w.add(RungReached(key=key, epoch=2, error=4.5))
@@ -189,7 +189,7 @@ def small_search() -> Writer:
 def large_search(trials: int, epochs: int) -> Writer:
     """Return a search of many finished trials."""
     w = Writer(epochs)
-    w.add(ReferenceSet(error=60.0, extra_propagation=1.1))
+    w.add(ReferenceSet(error=60.0, compute=2.1))
     for number in range(trials):
         key = w.sample((number % 997) / 1000, seed=number)
         w.start(key)

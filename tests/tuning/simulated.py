@@ -18,7 +18,7 @@ from rst_tune.tuning.study import SearchStudy
 
 STEPS = 10
 SECONDS_PER_PAIR = 0.1
-REFERENCE = (12.0, 1.1)
+REFERENCE = (12.0, 2.2)
 
 E = TypeVar("E", bound=Event)
 Rung = Callable[["World", TrialConfig, int, float], float]
@@ -64,17 +64,21 @@ def hash_of(part: Any) -> int:
 class World:
     """A workload. `final` is the true error of a configuration; `rung` what a run shows at a share of its length.
 
-    The default resembles digits: an error that falls with the cost and is best at gamma_rst 1.
+    The default resembles digits: an error that falls with the cost, is best at gamma_rst 1 (at the recipe's radius),
+    and changes by `per_octave` when the training is twice as long.
     """
 
     sd: float = 0.3
+    per_octave: float = -0.5
+    rho: float = 0.2
     rung: Rung | None = None
     fate: Callable[[TrialConfig, int], Status] = lambda config, seed: Status.COMPLETE
 
     def final(self, config: TrialConfig) -> float:
-        c, gamma = config.extra_propagation, config.gamma_rst
+        c, gamma = config.extra_propagation, config.gamma_rst * config.rho / self.rho
         quirk = uniform(config.schedule) * 2.0
-        return 4.0 + 4.0 * math.exp(-4.0 * c) + 3.0 * abs(gamma - 1.0) * min(1.0, 4 * c) + quirk
+        length = self.per_octave * math.log2(config.horizon)
+        return 4.0 + 4.0 * math.exp(-4.0 * c) + 3.0 * abs(gamma - 1.0) * min(1.0, 4 * c) + quirk + length
 
     def end(self, config: TrialConfig, seed: int) -> float:
         return self.final(config) + self.sd * noise(config.schedule, config.gamma_gnr, seed)
@@ -113,8 +117,11 @@ def blind(world: World, config: TrialConfig, seed: int, share: float) -> float:
     return 30.0 + 5.0 * noise(config.schedule, seed, share)
 
 
-def experiment(*settings: str, name: str = "digits") -> Experiment:
-    return load_experiment(name, ["task.recipe.epochs=9", "sampler.n_startup_trials=4", *settings])
+def experiment(*settings: str, name: str = "digits", space: str = "grst") -> Experiment:
+    """Return an experiment of nine epochs, at one length unless another space is given."""
+    return load_experiment(
+        name, ["task.recipe.epochs=9", "sampler.n_startup_trials=4", f"space={space}", *settings]
+    )
 
 
 def controller_of(exp: Experiment, log: InMemoryLog, directory: Path | None = None) -> SearchController:
@@ -138,7 +145,7 @@ def simulate(exp: Experiment, world: World, *, workers: int = 1) -> Search:
 def true_hypervolume(search: Search, world: World, reference: tuple[float, float] = REFERENCE) -> float:
     """Return the hypervolume of the true errors of what was trained to its end."""
     done = [t for t in search.trials if t.finished and t.role is Role.SEARCH]
-    points = np.array([(world.final(t.config), t.extra_propagation) for t in done])
+    points = np.array([(world.final(t.config), t.compute) for t in done])
     return pareto.hypervolume(points, reference)
 
 

@@ -112,6 +112,8 @@ CASES = {
     "tpe": (*TINY, "sampler.name=tpe"),
     "seeds": (*TINY, "seeds=2", "stopping={name: guarded, min_finished: 3}"),
     "pairs": ("budget={pairs: 2500}", TINY[1]),
+    "lengths": (*TINY, "space=compute", "sampler.name=random", "stopping={name: pareto-asha}"),
+    "compute": ("budget={trials: 14}", TINY[1], "space=compute", "stopping={name: guarded, min_finished: 3}"),
     "surrogate": ("budget={trials: 13}", TINY[1], "stopping.name=none"),  # enough finish for the sampler's surrogate
 }
 
@@ -279,6 +281,44 @@ def test_the_correlations_of_the_rungs_are_in_the_log():
     drive(controller_of(exp, log), World(rung=misleading))
     [end] = [event for event in log.events if isinstance(event, PhaseEntered)]
     assert end.rung_correlations[3] < -0.5
+
+
+LENGTHS = ("space=compute", "budget={trials: 40}", "sampler.name=random")
+
+
+def test_trainings_of_every_length_are_whole_ones_and_judged_among_their_own():
+    search = simulate(experiment(*LENGTHS, "stopping={name: asha}", SMALL[1]), World(rung=telling), workers=2)
+    sampled = [t for t in search.trials if t.role is Role.SEARCH]
+    assert {t.config.rule for t in sampled} == {"sam", "s2sam"}
+    assert len({round(t.config.rho, 6) for t in sampled}) > 20
+    assert len({t.epochs for t in sampled}) > 5
+    for trial in sampled:
+        assert trial.config.horizon == trial.epochs / 9
+        assert trial.config.total_steps == trial.epochs * STEPS
+        assert set(trial.rungs) <= {-(-trial.epochs // 9), -(-trial.epochs // 3)} - {trial.epochs}
+        if trial.finished:
+            assert trial.pairs == pytest.approx(9 * STEPS * trial.compute)
+    shortest = [t for t in sampled if t.epochs == 1]
+    assert shortest
+    assert all(t.finished and not t.rungs for t in shortest), "too short for a rung: not judged"
+
+
+def test_the_base_optimizer_is_trained_and_confirmed_at_three_lengths():
+    search = simulate(experiment(*LENGTHS, SMALL[1]), World(rung=telling), workers=2)
+    base = {t.epochs for t in search.trials if t.role is Role.SEARCH and t.config.is_base}
+    assert base == {1, 9, 18}
+    confirmed = {t.config_id for t in search.trials if t.role is Role.CONFIRM}
+    assert {t.config_id for t in search.trials if t.config.is_base or t.config.is_sam} <= confirmed
+    assert search.reference is not None
+    assert search.reference[1] == pytest.approx(4 * 2**0.1), "beyond SAM for the longest training"
+
+
+def test_a_budget_in_plain_trainings_counts_pairs_over_those_of_the_recipe():
+    exp = experiment("space=compute", "budget={trainings: 30}", SMALL[1], "sampler.name=random")
+    controller = controller_of(exp, InMemoryLog())
+    search = drive(controller, World(rung=telling))
+    assert controller.spent == pytest.approx(pairs_of(search.trials) / (9 * STEPS))
+    assert 0.75 * 30 <= controller.spent <= 30 + 4
 
 
 def test_max_concurrent_trials_bounds_what_is_out():

@@ -19,7 +19,7 @@ GRIDS = [name for name in SHIPPED if load_experiment(name).sampler.name == "grid
 SMOKE = (
     "task.data={name: digits, validation: 397, train_size: 256}",
     "task.model={name: cnn-tiny}",
-    "task.recipe={base: digits, epochs: 3}",
+    "task.recipe={base: digits, epochs: 7}",
     "resources={cpus_per_worker: 1}",
     "tracking.enabled=false",
 )

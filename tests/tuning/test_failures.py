@@ -11,13 +11,13 @@ from rst_tune.tuning.backend.protocol import TrialReport, TrialTask
 from rst_tune.tuning.backend.simulator import InMemoryLog
 from rst_tune.tuning.controller import MAX_FAILURES_IN_A_ROW, SearchController, SearchFailedError
 from rst_tune.tuning.points import SGD
-from rst_tune.tuning.space import trial_config
+from rst_tune.tuning.space import TaskScale, trial_config
 from tests.tuning.simulated import STEPS, DyingLog, Killed, World, controller_of, drive, experiment, simulate, telling
 
 LASTING = Path("lasting")
 SMALL = ("budget={trials: 7}", "confirm={max_seeds: 2, min_seeds: 2, candidates: 2}")
 PAIRS = ("budget={pairs: 2500}", SMALL[1])
-FREE = "reference_point={extra_propagation: 1.1}"  # no error is given: it comes from the search
+FREE = "reference_point={compute: 2.2}"  # no error is given: it comes from the search
 REASON = "RuntimeError: mat1 and mat2 shapes cannot be multiplied"
 
 
@@ -155,10 +155,10 @@ def test_the_reference_point_does_not_depend_on_which_trial_finishes_first(order
         task = tasks[i]
         error = world.end(task.config, task.seed)
         controller.on_report(TrialReport(key=task.key, status=Status.COMPLETE, epoch=9, error=error, pairs=9.0 * STEPS))
-    base = trial_config(SGD, total_steps=9 * STEPS, rho=0.1)
+    base = trial_config(SGD, TaskScale(epochs=9, steps_per_epoch=STEPS, rho=0.2))
     assert config_id(tasks[0].config.params) == config_id(SGD)
     expected = derive_reference(world.end(base, tasks[0].seed))
-    assert controller.search().reference == (pytest.approx(expected), 1.1)
+    assert controller.search().reference == (pytest.approx(expected), 2.2)
 
 
 def test_where_the_base_optimizer_fails_the_first_that_finished_stands_in_for_it():
@@ -170,4 +170,4 @@ def test_where_the_base_optimizer_fails_the_first_that_finished_stands_in_for_it
     controller.on_report(TrialReport(key=base.key, status=Status.FAILED, reason=REASON))
     third = started(controller)
     controller.on_report(TrialReport(key=third.key, status=Status.COMPLETE, epoch=9, error=50.0))
-    assert controller.search().reference == (pytest.approx(derive_reference(error)), 1.1)
+    assert controller.search().reference == (pytest.approx(derive_reference(error)), 2.2)

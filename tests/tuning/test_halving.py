@@ -13,6 +13,7 @@ from rst_tune.tuning.experiment import Stopping, load_experiment
 from rst_tune.tuning.halving import Decision, RungTable, make_stopper, pareto_order, pareto_place
 from tests.tuning.simulated import World, experiment, misleading, pairs_of, simulate, telling, true_hypervolume
 
+RUNG = (3, 9)
 STOPPERS = get_args(Stopping.model_fields["name"].annotation)
 
 points_of = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30)
@@ -20,14 +21,14 @@ points_of = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1
 
 def decide(stopper: str, table: RungTable, key: str) -> Decision:
     """Return what a stopper as an experiment names it decides at epoch 3."""
-    return make_stopper(Stopping(name=stopper), 3).decide(table, key, 3)
+    return make_stopper(Stopping(name=stopper), 3).decide(table, key, RUNG)
 
 
 def goes_on(stopper: str, rung: np.ndarray, newcomer: tuple[float, float]) -> bool:
     table = RungTable()
     for i, (error, cost) in enumerate(rung):
-        table.add(f"old{i}", 3, error, cost)
-    table.add("new", 3, *newcomer)
+        table.add(f"old{i}", RUNG, error, cost)
+    table.add("new", RUNG, *newcomer)
     return not decide(stopper, table, "new").stop
 
 
@@ -104,14 +105,14 @@ def test_the_regression_is_least_squares_with_its_predictive_scale():
 def fed(finals: list[tuple[float, float, float]]) -> RungTable:
     table = RungTable()
     for i, (rung, final, cost) in enumerate(finals):
-        table.add(f"done{i}", 3, rung, cost)
+        table.add(f"done{i}", RUNG, rung, cost)
         table.finish(f"done{i}", final, cost)
     return table
 
 
 def test_guarded_stops_nothing_before_it_has_learnt_and_says_so():
     table = fed([(10.0 + i, 5.0, 0.5) for i in range(7)])
-    table.add("new", 3, 90.0, 0.9)
+    table.add("new", RUNG, 90.0, 0.9)
     decision = decide("guarded", table, "new")
     assert not decision.stop
     assert "7 finished trials" in decision.reason
@@ -124,7 +125,7 @@ def test_a_rung_that_predicts_nothing_stops_only_the_hopeless(error, stops, seen
     rng = np.random.default_rng(2)
     finals = [(float(10 + rng.normal()), float(5 + rng.normal()), float(rng.uniform(0.1, 0.8))) for _ in range(seen)]
     table = fed(finals)
-    table.add("new", 3, error, 0.7)
+    table.add("new", RUNG, error, 0.7)
     decision = decide("guarded", table, "new")
     assert decision.stop == stops, decision
 
@@ -132,16 +133,16 @@ def test_a_rung_that_predicts_nothing_stops_only_the_hopeless(error, stops, seen
 def test_a_rung_that_predicts_well_stops_what_will_be_dominated_and_keeps_the_cheapest():
     finals = [(10.0 + i, 5.0 + 0.5 * i + 0.01 * (i % 3), 0.3 + 0.02 * i) for i in range(20)]
     table = fed(finals)
-    table.add("bad", 3, 28.0, 0.9)
-    table.add("cheap", 3, 28.0, 0.05)
+    table.add("bad", RUNG, 28.0, 0.9)
+    table.add("cheap", RUNG, 28.0, 0.05)
     assert decide("guarded", table, "bad").stop
     assert not decide("guarded", table, "cheap").stop
 
 
 def test_the_correlation_of_each_rung_is_known_once_it_can_be():
     table = fed([(10.0 - i, 5.0 + i, 0.5) for i in range(8)])
-    table.add("new", 6, 3.0, 0.5)
-    assert table.correlations() == {3: pytest.approx(-1.0), 6: None}
+    table.add("new", (6, 9), 3.0, 0.5)
+    assert table.correlations() == {1: None, 3: pytest.approx(-1.0)}
 
 
 def test_an_unknown_stopper_names_the_nearest():

@@ -8,20 +8,27 @@ import pytest
 from scipy import stats
 
 from rst_tune.analysis import pareto
+from rst_tune.analysis.surrogate import Surrogate, fit_surrogate
 from rst_tune.records import Role, Status, Trial, TrialConfig, config_id
 from rst_tune.tuning.experiment import load_space
-from rst_tune.tuning.sampler import NEIGHBOUR_SCALE, FrontSampler, RandomSuggester, ehvi
-from rst_tune.tuning.space import Space, trial_config
+from rst_tune.tuning import sampler as module
+from rst_tune.tuning.sampler import NEIGHBOUR_SCALE, FrontSampler, RandomSuggester, knowledge_gradient
+from rst_tune.tuning.space import Space, TaskScale, trial_config
 
-REFERENCE = (12.0, 1.1)
+REFERENCE = (12.0, 2.2)
+SCALE = TaskScale(epochs=10, steps_per_epoch=10, rho=0.1)
 
 
 def made(number: int, family: str, c: float, gamma: float, error: float | None, **more: object) -> Trial:
     point = {"family": family, "c": c, "gamma_rst": gamma, "rule": "sam"}
     point |= {} if family == "constant" else {"shape": 1.0}
+    return trial_of(number, point, error, **more)
+
+
+def trial_of(number: int, point: dict, error: float | None, **more: object) -> Trial:
     return Trial(
         key=str(number), number=number, role=Role.SEARCH, config_id=config_id(point),
-        config=trial_config(point, total_steps=100, rho=0.1), seed=number, epochs=10, full_horizon=True,
+        config=trial_config(point, SCALE), seed=number, epochs=10, full_horizon=True,
         sampled_at=float(number), ended_at=float(number), **({"status": Status.COMPLETE, "error": error} | more),
     )  # fmt: skip
 
@@ -37,11 +44,17 @@ def seen(count: int = 30, seed: int = 0) -> list[Trial]:
     return [made(n, "constant", c, g, truth(c, g) + 0.1 * rng.normal()) for n, (c, g) in enumerate(draws)]
 
 
-def sampler(trials: list[Trial], **changes: object) -> FrontSampler:
-    """Return a sampler that has observed the trials."""
+def space_of(**changes: object) -> Space:
+    """Return the space of families, costs and gammas at one length and radius, or what it is changed to."""
     space = load_space("grst")
     assert isinstance(space, Space)
-    made = FrontSampler(space.model_copy(update=changes).sample, rho=0.1, n_startup_trials=8, steps=8)
+    return space.model_copy(update={"rho": None, **changes})
+
+
+def sampler(trials: list[Trial], **changes: object) -> FrontSampler:
+    """Return a sampler that has observed the trials."""
+    space = space_of(**changes)
+    made = FrontSampler(space.sample, replace(SCALE, exact=False), n_startup_trials=8)
     for trial in trials:
         made.observe(trial)
     return made
@@ -52,22 +65,55 @@ def propose(use: FrontSampler, pending: list[Trial], reference: tuple[float, flo
     return use.propose()
 
 
-@pytest.mark.parametrize("cost", [0.05, 0.3, 0.5, 0.9])
-def test_the_expected_improvement_is_the_mean_over_many_draws(cost):
-    rng = np.random.default_rng(0)
-    tried = np.array([[6.0, 0.2], [5.0, 0.5], [9.0, 0.6]])
-    mean, sd = np.log(5.2), 0.2
-    before = pareto.hypervolume(tried, REFERENCE)
-    drawn = np.exp(mean + sd * rng.normal(size=4000))
-    gains = [pareto.hypervolume([*tried.tolist(), (error, cost)], REFERENCE) - before for error in drawn]
-    (found,) = ehvi(np.array([mean]), np.array([sd]), np.array([cost]), tried, REFERENCE)
-    assert found == pytest.approx(np.mean(gains), abs=4 * stats.sem(gains) + 1e-9)
+@pytest.mark.parametrize("kind", ["new and cheap", "new and dear", "replicate"])
+def test_the_knowledge_gradient_is_the_mean_gain_over_many_outcomes(kind: str, monkeypatch: pytest.MonkeyPatch):
+    """Each outcome is drawn, the surrogate is conditioned on it, and the front of its posterior means is measured."""
+    monkeypatch.setattr(Surrogate, "divergence_factor", lambda self, configs: np.ones(len(configs)))
+    trials = seen(12)
+    surrogate, delivered = fit_surrogate(trials), [t.config for t in trials]
+    new = {"new and cheap": (0.06, 1.3), "new and dear": (0.9, 0.8)}
+    config = made(99, "constant", *new[kind], None).config if kind in new else trials[3].config
+    mean, covariance = surrogate.posterior([config])
+    outcomes = np.random.default_rng(0).normal(mean[0], np.hypot(covariance[0, 0] ** 0.5, surrogate.noise_sd), 3000)
+    gains = [front_after(surrogate, [*delivered, config], config, y) for y in outcomes]
+    gains = np.array(gains) - volume(surrogate, delivered)
+    (found,) = knowledge_gradient(surrogate, [config], delivered, REFERENCE)
+    assert found == pytest.approx(gains.mean(), abs=4 * stats.sem(gains) + 0.03 * abs(gains.mean()))
+    assert found > 0
 
 
-def test_with_nothing_below_the_reference_every_improvement_counts():
-    far = np.array([[50.0, 0.5]])
-    gain = ehvi(np.log([6.0, 20.0]), np.array([1e-9, 1e-9]), np.array([0.1, 0.1]), far, REFERENCE)
-    assert gain.tolist() == pytest.approx([6.0, 0.0])
+def front_after(surrogate: Surrogate, delivered: list[TrialConfig], config: TrialConfig, outcome: float) -> float:
+    """Return the hypervolume of the posterior means once a training of the configuration had this log error."""
+    after = replace(
+        surrogate,
+        configs=(*surrogate.configs, config),
+        target=np.append(surrogate.target, outcome),
+        errors_seen=np.append(surrogate.errors_seen, np.exp(outcome)),
+    )
+    return volume(after, delivered)
+
+
+def volume(surrogate: Surrogate, configs: list[TrialConfig]) -> float:
+    errors = np.exp(surrogate.posterior(configs)[0])
+    return pareto.hypervolume([(e, c.compute) for e, c in zip(errors, configs, strict=True)], REFERENCE)
+
+
+def test_a_replicate_of_a_front_member_is_worth_more_than_one_of_a_hopeless_configuration():
+    trials = seen(12)
+    surrogate, delivered = fit_surrogate(trials), [t.config for t in trials]
+    gains = knowledge_gradient(surrogate, delivered, delivered, REFERENCE)
+    errors = surrogate.errors(delivered)
+    on_front = pareto.nondominated([(e, c.compute) for e, c in zip(errors, delivered, strict=True)])
+    assert gains[on_front].min() > 0
+    assert gains[on_front].max() > 10 * gains[~on_front].min()
+
+
+def test_with_nothing_below_the_reference_only_what_may_get_below_it_counts():
+    trials = [replace(t, error=50.0 + t.number) for t in seen(8)]
+    surrogate = fit_surrogate(trials)
+    configs = [t.config for t in trials]
+    assert knowledge_gradient(surrogate, configs, configs, (1.0, 2.2)).max() < 1e-6
+    assert knowledge_gradient(surrogate, configs, configs, (60.0, 2.2)).max() > 0
 
 
 def test_too_few_finished_trials_propose_nothing():
@@ -84,7 +130,7 @@ def volume_after(draws: int, seed: int, *, chosen: bool) -> float:
         c, gamma = (params["c"], params["gamma_rst"]) if params else (rng.uniform(0.05, 1), rng.uniform(0.4, 1.5))
         trials.append(made(number, "constant", c, gamma, truth(c, gamma) + 0.1 * rng.normal()))
         use.observe(trials[-1])
-    points = [(truth(t.extra_propagation, t.config.gamma_rst), t.extra_propagation) for t in trials]
+    points = [(truth(t.extra_propagation, t.config.gamma_rst), t.compute) for t in trials]
     return pareto.hypervolume(points, REFERENCE)
 
 
@@ -140,6 +186,8 @@ def test_the_suggester_answers_like_an_optuna_trial():
     assert ask.suggest_float("b", 0.0, 1.0, step=0.25) in (0.0, 0.25, 0.5, 0.75, 1.0)
     assert ask.suggest_int("c", 1, 9, step=4) in (1, 5, 9)
     assert 1 <= ask.suggest_int("d", 1, 100, log=True) <= 100
+    near = {RandomSuggester(np.random.default_rng(i), {"k": 5}).suggest_int("k", 2, 10) for i in range(50)}
+    assert {4, 5, 6} <= near <= set(range(2, 9))
     assert ask.suggest_categorical("e", ("x", "y")) in ("x", "y")
     assert ask.suggest_float("a", 1.0, 10.0, log=True) == ask.params["a"]
     assert list(ask.params) == ["a", "b", "c", "d", "e"]
@@ -166,30 +214,18 @@ def test_the_proposal_is_at_least_as_good_as_the_best_random_candidate(monkeypat
     pairs = list(zip(with_neighbours, without, strict=True))
     assert any(a != b for a, b in pairs)
     for a, b in pairs:
-        value = use._acquisition([], REFERENCE)([(p, _configured(p)) for p in (a, b)])
+        value = use._acquisition(REFERENCE)([(p, _configured(p)) for p in (a, b)])
         assert value[0] >= value[1]
-
-
-def test_the_posterior_standard_deviation_is_scaled(monkeypatch):
-    use, there = sampler(seen(), families=["constant"]), {"c": 0.9, "gamma_rst": 1.5}
-
-    def acquisition() -> float:
-        return float(use._acquisition([], REFERENCE)([(there, _configured(there))])[0])
-
-    shipped = acquisition()
-    monkeypatch.setattr("rst_tune.tuning.sampler.EXPLORATION_SCALE", 1.0)
-    assert 0 < shipped < 0.8 * acquisition()
 
 
 def _configured(params: dict[str, float]) -> TrialConfig:
     point = {"family": "constant", "c": params["c"], "gamma_rst": params["gamma_rst"], "rule": "sam"}
-    return trial_config(point, total_steps=8, rho=0.1)
+    return trial_config(point, SCALE)
 
 
 def test_it_is_an_optuna_sampler_that_any_study_can_ask():
     """Until enough has finished it samples at random, and then what it proposes is what the trial gets."""
-    space = load_space("grst")
-    assert isinstance(space, Space)
+    space = space_of()
     for trials in (seen(3), seen()):
         use = sampler(trials)
         use.prepare((), REFERENCE, 7)
@@ -200,3 +236,92 @@ def test_it_is_an_optuna_sampler_that_any_study_can_ask():
         params = space.sample(asked)
         assert space.contains(params)
         assert proposed is None or asked.params == proposed
+
+
+# --- every axis of the space `compute` --------------------------------------------------------------------------
+
+
+def world(config: TrialConfig) -> float:
+    """Twice the length gains a little, the recipe's radius and gamma_rst 1 are best."""
+    strength = config.gamma_rst * config.rho / SCALE.rho
+    return truth(max(config.extra_propagation, 0.05), max(strength, 0.1)) - 0.8 * np.log2(config.horizon)
+
+
+def drawn(count: int, seed: int = 0, **more: object) -> list[Trial]:
+    """Return random trainings of the space `compute`."""
+    space, rng = load_space("compute"), np.random.default_rng(seed)
+    points = [space.sample(RandomSuggester(rng)) for _ in range(count)]
+    return [trial_of(n, p, world(trial_config(p, SCALE)) * np.exp(0.02 * rng.normal()), **more)
+            for n, p in enumerate(points)]  # fmt: skip
+
+
+def compute_sampler(trials: list[Trial]) -> FrontSampler:
+    use = FrontSampler(load_space("compute").sample, replace(SCALE, exact=False), n_startup_trials=8)
+    for trial in trials:
+        use.observe(trial)
+    return use
+
+
+def asked(use: FrontSampler, seed: int) -> dict:
+    """Return the parameters that the proposal means."""
+    proposal = propose(use, [], REFERENCE, seed)
+    return load_space("compute").sample(FixedSuggester(proposal))
+
+
+class FixedSuggester(RandomSuggester):
+    """Answers with given values."""
+
+    def __init__(self, values: dict) -> None:
+        super().__init__(np.random.default_rng(0))
+        self.params = dict(values)
+
+
+def test_over_length_radius_and_rule_the_proposals_beat_random_ones():
+    def after(seed: int, *, chosen: bool) -> float:
+        trials = drawn(12, seed)
+        use, more = compute_sampler(trials), drawn(24, 100 + seed)
+        for number in range(12, 24):
+            point = asked(use, number) if chosen else dict(more[number].config.params)
+            error = world(trial_config(point, SCALE))
+            trials.append(trial_of(number, point, error))
+            use.observe(trials[-1])
+        return pareto.hypervolume([(world(t.config), t.compute) for t in trials], (12.0, 4.3))
+
+    gains = [after(seed, chosen=True) - after(seed, chosen=False) for seed in range(4)]
+    assert np.mean(gains) > 0, gains
+    assert sum(gain > 0 for gain in gains) >= 3, gains
+
+
+def test_the_kernel_does_not_depend_on_which_candidates_were_drawn():
+    first, second = compute_sampler(drawn(20)), compute_sampler(drawn(20))
+    propose(first, [], REFERENCE, 1)
+    propose(second, [], REFERENCE, 2)
+    assert first._kernel_params == second._kernel_params
+    assert propose(first, [], REFERENCE, 3) == propose(second, [], REFERENCE, 3)
+
+
+def test_of_many_trials_the_front_and_the_baselines_stay_in_view(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "MAX_OBSERVATIONS", 20)
+    base = trial_of(0, {"schedule": {"family": "constant", "p": 0.0}, "rule": "sam"}, 12.0)
+    best = replace(drawn(1)[0], error=0.5, config_id="best")
+    use = compute_sampler([base, best, *drawn(100)])
+    observed = use._observed()
+    assert len(observed) == 20
+    assert {base.config_id, "best"} <= {t.config_id for t in observed}
+    assert observed[-1].number == 99
+
+
+def test_what_was_stopped_or_broke_down_is_not_delivered(monkeypatch: pytest.MonkeyPatch):
+    seen_by: list[set[str]] = []
+
+    def spy(surrogate, candidates, delivered, reference):
+        seen_by.append({config_id(c.params) for c in delivered})
+        return np.zeros(len(candidates))
+
+    monkeypatch.setattr(module, "knowledge_gradient", spy)
+    *good, stopped, broken, running = drawn(13)
+    use = compute_sampler(good)
+    use.observe(replace(stopped, status=Status.STOPPED, error=None), expected_final=1.0)
+    use.observe(replace(broken, status=Status.DIVERGED, error=None))
+    propose(use, [replace(running, status=Status.RUNNING, error=None)], REFERENCE, 0)
+    assert seen_by[0] == {t.config_id for t in (*good, running)}

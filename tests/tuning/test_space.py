@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,12 +9,14 @@ from optuna.study import create_study
 from rst_tune.errors import InputError
 from rst_tune.method import schedules
 from rst_tune.method.ascent import RULES
+from rst_tune.method.ascent.kept import expected_refreshes
 from rst_tune.records import config_id
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.experiment import load_space
-from rst_tune.tuning.points import SAM, SGD, points_to_evaluate
-from rst_tune.tuning.space import Space, schedule_preview, trial_config
+from rst_tune.tuning.points import SAM, SGD, baselines, points_to_evaluate
+from rst_tune.tuning.space import Space, TaskScale, schedule_preview, trial_config
 
+SCALE = TaskScale(epochs=10, steps_per_epoch=10, rho=0.1)
 TENTHS = [i / 10 for i in range(1, 10)]
 PAPER = {
     "paper_constant": [("constant", {"p": p}) for p in TENTHS],
@@ -39,11 +43,11 @@ def test_every_shipped_space_samples_what_can_be_trained(name: str):
         study = create_study(sampler=RandomSampler(seed=0))
         points += [space.sample(study.ask()) for _ in range(20)]
     for point in points:
-        config = trial_config(point, total_steps=50, rho=0.1)
+        config = trial_config(point, SCALE)
         assert 0 <= config.extra_propagation <= 1
         assert schedules.from_dict(config.schedule).to_dict() == config.schedule
         assert config.gamma_rst == pytest.approx(
-            config.gamma_gnr * schedules.from_dict(config.schedule).extra_propagation(50)
+            config.gamma_gnr * schedules.from_dict(config.schedule).extra_propagation(config.total_steps)
         )
 
 
@@ -82,7 +86,7 @@ def test_the_space_of_rules_has_every_rule():
 @settings(max_examples=60, deadline=None)
 def test_in_the_cost_parametrization_the_mean_is_c_and_gamma_follows(family, c, shape, steps):
     point = {"family": family, "c": c, "shape": shape, "gamma_rst": 0.9, "rule": "sam"}
-    config = trial_config(point, total_steps=steps, rho=0.1)
+    config = trial_config(point, TaskScale(epochs=1, steps_per_epoch=steps, rho=0.1))
     assert config.extra_propagation == pytest.approx(c, abs=1e-12)
     assert config.gamma_gnr * c == pytest.approx(0.9)
 
@@ -90,8 +94,20 @@ def test_in_the_cost_parametrization_the_mean_is_c_and_gamma_follows(family, c, 
 def test_a_rule_that_skips_passes_costs_less_than_p():
     """LookSAM takes the second pass in every fifth ascent, beginning with the first: E[ceil(N/5)], N ascents."""
     point = {"family": "constant", "c": 0.5, "gamma_rst": 1.0, "rule": "looksam", "rule_options": {"k": 5}}
-    assert trial_config(point, total_steps=50, rho=0.1).extra_propagation == pytest.approx(0.108, abs=1e-6)
-    assert trial_config(point, total_steps=10_000, rho=0.1).extra_propagation == pytest.approx(0.1, abs=1e-4)
+    config = trial_config(point, replace(SCALE, steps_per_epoch=100))
+    assert config.extra_propagation == pytest.approx(expected_refreshes([0.5] * 1000, 5) / 1000)
+    assert config.compute == 1 + config.extra_propagation
+
+
+@pytest.mark.parametrize("name", ["compute", "rules", "native"])
+def test_a_candidate_costs_what_its_training_will_cost_without_summing_over_the_steps(name: str):
+    space, study = load_space(name), create_study(sampler=RandomSampler(seed=0))
+    exact = TaskScale(epochs=20, steps_per_epoch=100, rho=0.1, batch_size=64)
+    for point in (space.sample(study.ask()) for _ in range(60)):
+        trained, candidate = trial_config(point, exact), trial_config(point, replace(exact, exact=False))
+        assert candidate.compute == pytest.approx(trained.compute, rel=0.02)
+        for feature in ("horizon", "effect", "strain", "lateness", "rho", "gamma_gnr"):
+            assert getattr(candidate, feature) == pytest.approx(getattr(trained, feature), rel=0.02, abs=1e-9)
 
 
 def test_parameters_exist_only_when_their_family_is_sampled():
@@ -112,6 +128,11 @@ RHO = {"low": 0.05, "high": 0.4, "log": True}
         {"families": ["constant", "ramp-up"], "gamma_rst": [0.5, 1.0, 1.5]},
         {"families": ["constant", "ramp-up"], "rho": RHO, "rules": ["sam", "asam"]},
         {"families": NATIVE, "parametrization": "native", "gamma_gnr": {"low": 1, "high": 3}, "rho": RHO},
+        {
+            "rules": {"sam": {}, "looksam": {"k": {"low": 2, "high": 9, "integer": True}}, "msam": {"rho": [1.0, 2.0]}},
+            "gamma_rst": [1.0, 2.0], "rho": RHO, "rho_unit": "recipe", "horizon": {"low": 0.2, "high": 2.0},
+            "policies": ["coin", "gradient-norm"], "cap": [2.0, 3.0],
+        },
     ],
 )
 def test_a_sampled_point_gives_back_its_parameters(fields):
@@ -137,9 +158,39 @@ def test_a_point_outside_the_space_has_no_parameters(change):
     assert space.sampled_params(point | change) is None
 
 
+def test_a_point_without_length_and_radius_has_those_of_the_recipe():
+    space = space_of(gamma_rst=[1.0], horizon={"low": 0.2, "high": 2.0}, rho_unit="recipe", rho=RHO | {"high": 4.0})
+    point = {"family": "constant", "c": 0.5, "gamma_rst": 1.0, "rule": "sam"}
+    assert space.sampled_params(point).items() >= {"horizon": 1.0, "rho": 1.0}.items()
+    assert space.contains(point)
+    assert trial_config(point, SCALE).rho == trial_config(space.fill_defaults(point | {"rho": 1.0}), SCALE).rho == 0.1
+    short = space_of(gamma_rst=[1.0], horizon={"low": 0.2, "high": 0.5})
+    assert short.sampled_params(point) is None
+
+
+def test_rules_of_one_pass_have_no_gamma_cap_or_gradient_policy():
+    space = space_of(
+        rules=["sam", "s2sam"], gamma_rst=[2.0], cap=3.0, policies=["coin", "gradient-norm"], extra_propagation=[0.5]
+    )
+    grid = list(space.grid())
+    assert [(p["rule"], p.get("policy", "coin")) for p in grid] == [
+        ("sam", "coin"), ("sam", "gradient-norm"), ("s2sam", "coin")
+    ]  # fmt: skip
+    assert not {"gamma_rst", "gamma_gnr", "cap"} & set(grid[-1])
+    config = trial_config(grid[-1], SCALE)
+    assert (config.gamma_gnr, config.extra_propagation, config.compute) == (1.0, 0.0, 1.0)
+
+
+def test_the_baselines_are_the_base_optimizer_at_three_lengths_and_sam():
+    configs = [trial_config(p, SCALE) for p in baselines(load_space("compute"))]
+    assert [(c.is_base, c.horizon) for c in configs] == [(True, 1.0), (False, 1.0), (True, 0.2), (True, 2.0)]
+    assert configs[1].is_sam
+    assert [config_id(p) for p in baselines(load_space("grst"))] == [config_id(SGD), config_id(SAM)]
+
+
 def test_warm_start_points_ask_as_much_of_a_training_at_any_cost_and_can_be_switched_off():
     space = load_space("grst")
-    given = [trial_config(p, total_steps=100, rho=0.1) for p in points_to_evaluate(space)[2:]]
+    given = [trial_config(p, SCALE) for p in points_to_evaluate(space)[2:]]
     cheap, dear = ([c for c in given if c.family == family] for family in ("constant", "step-up"))
     assert [c.extra_propagation for c in cheap] == [0.25, 0.1, 0.05, 0.15]
     assert [round(c.extra_propagation, 9) for c in dear] == [0.5, 0.7, 0.35]
@@ -171,8 +222,27 @@ def test_the_users_own_points_come_after_the_baselines():
         ({"gamma_rst": {"low": 2, "high": 1}}, "gamma_rst.*low < high.*low=2"),
         ({"rho": {"low": 0, "high": 1, "log": True}}, "rho.*logarithmic.*low=0"),
         ({"gamma_rst": {"low": 1, "hihg": 2, "high": 2}}, "gamma_rst.range.hihg: .*did you mean 'high'"),
-        ({"rules": ["sma"]}, "rules: .*'sma'.*did you mean 'sam'"),
-        ({"rule_options": {"looksam": {"kk": 2}}}, "rules: .*'kk'.*did you mean 'k'"),
+        ({"rules": ["sma"]}, "rules.sma: .*'sma'.*did you mean 'sam'"),
+        ({"rules": {"looksam": {"kk": 2}}}, "rules.looksam: .*'kk'.*did you mean 'k'"),
+        ({"rules": {"sma": {"rho": {"low": 0.1, "high": 1}}}}, "rules.sma: .*'sma'.*did you mean 'sam'"),
+        ({"rules": {"sam": {"k": 2}}}, "rules.sam: .*'k'.*choices"),
+        ({"rules": {"looksam": {"k": [2, 0]}}}, "rules.looksam: .*k.*0"),
+        ({"rules": {"looksam": {"k": {"low": 5, "high": 2}}}}, "rules.looksam.k.range: .*low < high.*low=5"),
+        ({"rules": {"asam": {"rho": {"low": -1, "high": 2}}}}, "rules.asam.rho: .*negative.*-1"),
+        ({"rules": {}}, "rules: .*at least 1"),
+        ({"policies": ["cion"]}, "policies: .*'cion'.*did you mean 'coin'"),
+        ({"rules": ["s2sam"], "policies": ["gradient-norm"]}, "policies: .*'s2sam'.*add coin"),
+        ({"rules": ["s2sam", "msam"], "gamma_rst": [0.5, 1.0]}, "gamma_rst: .*'s2sam'.*one pass.*vary rho"),
+        ({"rules": ["msam"], "cap": 2.0}, "cap: .*'msam'.*one pass"),
+        ({"horizon": 0}, "horizon: .*above 0.*starts at 0.*0.5 trains half as long"),
+        ({"horizon": {"low": -1, "high": 1}}, "horizon: .*above 0.*-1"),
+        ({"horizon": {"low": 0.5, "high": float("inf")}}, "horizon.range.high: .*finite.*inf"),
+        ({"points_to_evaluate": [{"schedule": {"family": "cos1"}, "horizon": 0}]}, "points_to_evaluate: .*one epoch"),
+        ({"points_to_evaluate": [{"schedule": {"family": "cos1"}, "gama_gnr": 2}]}, "points_to_evaluate: .*'gama_gnr'"),
+        (
+            {"points_to_evaluate": [{"family": "constant", "c": 0.5, "rule": "s2sam", "gamma_rst": 1.0}]},
+            "points_to_evaluate: gamma_gnr = 1 must hold for rule 's2sam'.*2.0.*change rho",
+        ),
         ({"parametrization": "native"}, "families: .*native.*maps"),
         ({"parametrization": "native", "families": {"piecewise": {"a": 0.0}}}, "families.piecewise: .*no b"),
         ({"parametrization": "native", "families": {"constant": {"p": [0.1, 1.2]}}}, "families.constant: .*1.2"),
@@ -187,6 +257,6 @@ def test_a_wrong_space_is_told_its_field_value_and_remedy(fields, says):
 
 def test_the_preview_is_p_and_the_coins_of_that_seed():
     point = {"family": "step-up", "c": 0.5, "shape": 1.0, "gamma_rst": 1.0, "rule": "sam"}
-    drawn = schedule_preview(trial_config(point, total_steps=100, rho=0.1), seed=3)
+    drawn = schedule_preview(trial_config(point, SCALE), seed=3)
     assert drawn.curve == drawn.coins  # a step from 0 to 1 leaves nothing to chance
     assert sum(drawn.curve) == pytest.approx(len(drawn.curve) / 2, abs=1)

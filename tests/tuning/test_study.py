@@ -5,7 +5,7 @@ from optuna.trial import TrialState
 
 from rst_tune.records import Role, Status, Trial, config_id
 from rst_tune.tuning.points import SAM
-from rst_tune.tuning.space import trial_config
+from rst_tune.tuning.space import TaskScale, trial_config
 from rst_tune.tuning.study import JOURNAL_NAME, SearchStudy, optuna_outcome
 from tests.tuning.simulated import experiment
 
@@ -20,7 +20,7 @@ def complete(error: float, cost: float) -> tuple[TrialState, tuple[float, float]
 
 
 def ended(status: Status, error: float | None = 5.0, seed: int = 0) -> Trial:
-    config = trial_config(POINT, total_steps=100, rho=0.1)
+    config = trial_config(POINT, TaskScale(epochs=9, steps_per_epoch=10, rho=0.1))
     return Trial(
         key=f"a-e9-s{seed}", number=seed, role=Role.SEARCH, config_id=config_id(POINT), config=config, seed=seed,
         epochs=9, full_horizon=True, sampled_at=0.0, ended_at=1.0, status=status, error=error,
@@ -48,7 +48,7 @@ def test_only_what_was_trained_to_the_end_is_told_as_complete(status: Status, st
     study.tell(identity, optuna_outcome([ended(status)]))
     [trial] = study.study.get_trials()
     assert trial.state is state
-    assert trial.values == ([5.0, 0.5] if status is Status.COMPLETE else None)
+    assert trial.values == ([5.0, 1.5] if status is Status.COMPLETE else None)
     assert bool(study.study.best_trials) == (status is Status.COMPLETE)
     study.tell(identity, complete(1.0, 0.5))  # twice: ignored
     assert study.states() == {identity: state.name}
@@ -151,7 +151,7 @@ def test_a_point_that_is_sampled_twice_is_told_once():
 
 def test_a_configuration_is_the_mean_of_its_seeds_and_the_first_that_did_not_finish_decides():
     seeds = [ended(Status.COMPLETE, 4.0, 0), ended(Status.COMPLETE, 6.0, 1)]
-    assert optuna_outcome(seeds) == complete(5.0, 0.5)
+    assert optuna_outcome(seeds) == complete(5.0, 1.5)
     assert optuna_outcome([*seeds, ended(Status.DIVERGED, None, 2), ended(Status.FAILED, None, 3)]) == PRUNED
     assert optuna_outcome([ended(Status.LOST, None), *seeds]) == (TrialState.FAIL, None)
 

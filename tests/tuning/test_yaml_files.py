@@ -81,6 +81,17 @@ def test_an_unknown_name_or_path_hints_at_what_is_shipped():
         (["budget.trials=3"], r"budget: .*exactly one.*\['pairs', 'trials'\]"),
         (["resources.gpus_per_worker=1.5"], "resources: gpus_per_worker: .*fraction of one.*1.5.*workers"),
         (["task.recipe.epochs=1"], "task.recipe.epochs: 1 .*fidelity.kind: full"),
+        (["space.horizon=0"], "space: horizon: .*above 0.*starts at 0"),
+        (["task.recipe.epochs=5"], "space.horizon: .*0.15 of 5 epochs is 0.75: .*at 0.2 or .*epochs to 7"),
+        (
+            ["space=grst", "space.points_to_evaluate=[{family: constant, c: 0.5, horizon: 0.02}]"],
+            "space.horizon: .*0.02 of 20 epochs",
+        ),
+        (["space.rules={sma: {rho: 1}}"], "space: rules.sma: .*did you mean 'sam'"),
+        (["space.policies=[con]"], "space: policies: .*did you mean 'coin'"),
+        (["space.rules={looksam: {kk: 1}}"], "space: rules.looksam: .*'kk'.*did you mean 'k'"),
+        (["space.rules=[s2sam]"], "space: gamma_rst: .*'s2sam'.*vary rho"),
+        (["task.recipe.rho=0"], "space.rho_unit: .*task.recipe.rho, which is 0"),
         (["confirm.min_seeds=11"], "confirm.min_seeds: 11 .*confirm.max_seeds: 10"),
         (["sampler.name=grid"], "sampler.name: .*extra_propagation is the range"),
         (
