@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from sklearn.gaussian_process import GaussianProcessRegressor
 
+from rst_tune.analysis import surrogate
 from rst_tune.analysis.analysis import analyze
 from rst_tune.analysis.compare import compare
 from rst_tune.records import load
@@ -20,7 +20,8 @@ def test_the_answer_is_one_sentence(tmp_path):
     found = analyze(search_of(PAPER, tmp_path, "done"))
     assert found.answer == (
         "train with G-RST, constant p = 0.5, gamma 2: error 3.65 ± 0.06 % at 50 % extra compute; "
-        "SAM gives 3.81 ± 0.04 % at 100 %"
+        "SAM gives 3.81 ± 0.04 % at 100 % (better: -0.16, -0.21 to -0.11); "
+        "the base optimizer gives 4.48 ± 0.06 % (better: -0.83, -0.89 to -0.77)"
     )
     assert [p.extra_propagation for p in found.points] == [0.0, 0.5]
     assert found.base.error_mean == pytest.approx(4.48)
@@ -96,8 +97,8 @@ def test_names_from_files_are_text_in_a_notebook(tmp_path):
 def test_a_state_is_analysed_with_one_fit(tmp_path, monkeypatch):
     """Front, map, history, importances, questions and comparisons share the surrogate of the state."""
     fits = []
-    fit = GaussianProcessRegressor.fit
-    monkeypatch.setattr(GaussianProcessRegressor, "fit", lambda self, *data: fits.append(1) or fit(self, *data))
+    fit = surrogate._maximum_a_posteriori
+    monkeypatch.setattr(surrogate, "_maximum_a_posteriori", lambda made: fits.append(1) or fit(made))
     found = analyze(load(write_search(tmp_path, trials=30)))
     none = analyze(search_of([]))
     assert found.rows()
@@ -105,7 +106,7 @@ def test_a_state_is_analysed_with_one_fit(tmp_path, monkeypatch):
     assert found.importance.values
     assert found.questions
     assert found.rung_correlations == []
-    assert found.surrogate.predict(found.recommended.config.family, 0.5, 1.0)
+    assert found.surrogate.errors([found.recommended.config])[0] > 0
     assert compare([found, none]).entries[0].hypervolume == found.hypervolume
     assert found._repr_html_()
     assert len(fits) == 1
