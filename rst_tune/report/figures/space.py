@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.report import formatting
+from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.figures.style import BLUE, GREY, ORANGE, crowd_opacity, empty, figure, rounded
 
 __all__ = ["MAX_COINS", "MAX_LINES", "Predict", "importances", "landscape", "parallel", "schedule", "thinned_indices"]
@@ -133,11 +134,13 @@ def _axes(points: Sequence[ConfigSummary]) -> Axes:
     return {
         "family": [c.family for c in configs],
         "rule": [c.rule for c in configs],
+        "policy": [c.policy for c in configs],
+        "horizon": [c.horizon for c in configs],
         "extra propagation": [p.extra_propagation for p in points],
+        **({"compute": [p.compute for p in points]} if CostAxis.of(points).lengths_differ else {}),
         "γ_rst": [c.gamma_rst for c in configs],
         "γ_gnr": [c.gamma_gnr for c in configs],
         "ρ": [c.rho for c in configs],
-        "horizon": [c.horizon for c in configs],
         "error, %": [p.error_mean for p in points],
     }
 
