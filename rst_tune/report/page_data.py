@@ -49,7 +49,7 @@ def account(analysis: Analysis) -> Rows:
         ("workers", f"{len({(t.node, t.worker) for t in trials if t.started_at is not None})}"),
         ("first start", formatting.timestamp(min(started, default=None))),
         ("last end", formatting.timestamp(max(ended, default=None))),
-        ("reference point", f"error {formatting.number(point[0])} %, {formatting.cost(point[1])} extra"
+        ("reference point", f"error {formatting.number(point[0])} %, compute {formatting.multiple(point[1])}"
          if point else formatting.MISSING),
     ]  # fmt: skip
 
@@ -95,6 +95,7 @@ def trial_columns(analysis: Analysis) -> dict[str, Any]:
         "number": [t.number for t in trials],
         "seed": [t.seed for t in trials],
         "epochs": [t.epochs for t in trials],
+        "compute": rounded(t.compute for t in trials),
         "extra": rounded(c.extra_propagation for c in configs),
         "gamma_rst": rounded(c.gamma_rst for c in configs),
         "error": rounded(t.error for t in trials),
@@ -106,7 +107,7 @@ def trial_columns(analysis: Analysis) -> dict[str, Any]:
         "status": _indexed([t.status for t in trials]),
         "role": _indexed([t.role for t in trials]),
     }
-    for name in ("family", "rule", "schedule", "rule_options", "rho"):
+    for name in ("family", "rule", "schedule", "rule_options", "rho", "horizon"):
         columns[name] = _indexed([getattr(c, name) for c in configs])
     return columns | {name: _indexed([_unless_default(c, name) for c in configs]) for name in OPTIONAL}
 

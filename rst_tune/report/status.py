@@ -16,9 +16,11 @@ def status_rows(analysis: Analysis, *, share: float | None = None, eta: float | 
     """Return the state of a search, ready for JSON; what is unknown or not finite is None.
 
     `hypervolume` is that of the delivered front, `best_error` the lowest measured error of one finished trial,
-    `share` the spent part of the budget and `eta` the remaining time in seconds, if the caller can tell.
+    `plain_trainings` the pairs spent over those of one base-optimizer training of the recipe's length, `share` the
+    spent part of the budget and `eta` the remaining time in seconds, if the caller can tell.
     """
     search, point = analysis.search, analysis.reference
+    training = _plain_pairs(search)
     rows = {
         "name": search.name,
         "search_id": search.header.search_id,
@@ -27,26 +29,34 @@ def status_rows(analysis: Analysis, *, share: float | None = None, eta: float | 
         "counts": dict(Counter(t.status for t in search.trials).most_common()),
         "finished": len(search.finished()),
         "pairs": search.pairs,
+        "plain_trainings": search.pairs / training if training else None,
         "device_hours": search.device_hours,
-        "budget": _budget(search),
+        "budget": _budget(search, training),
         "share": share,
         "eta": eta,
         "front_size": len(analysis.points),
         "hypervolume": analysis.hypervolume if analysis.points else None,
-        "reference": {"error": point[0], "extra_propagation": point[1]} if point else None,
+        "reference": {"error": point[0], "compute": point[1]} if point else None,
         "best_error": min((t.error for t in search.finished() if t.error is not None), default=None),
-        "rung_correlations": [asdict(rung) for rung in analysis.rung_correlations],
+        "rung_correlations": [{**asdict(rung), "share": rung.share} for rung in analysis.rung_correlations],
         "updated_at": search.updated_at or None,
     }
     plain: dict[str, Any] = json_safe(rows)
     return plain
 
 
-def _budget(search: Search) -> dict[str, dict[str, float]]:
+def _plain_pairs(search: Search) -> float | None:
+    """Return the pairs of one base-optimizer training of the recipe's length; None while no trial tells them."""
+    configs = (t.config for t in search.trials)
+    return next((c.total_steps / c.horizon for c in configs if c.total_steps and c.horizon), None)
+
+
+def _budget(search: Search, training: float | None) -> dict[str, dict[str, float]]:
     """Return each limit of the experiment's budget with what is left of it."""
     limits: Mapping[str, Any] = search.header.experiment.get("budget") or {}
     spent = {
         "pairs": search.pairs,
+        "trainings": search.pairs / training if training else 0.0,
         "trials": float(len({t.config_id for t in search.trials if t.role is Role.SEARCH})),
         "device_hours": search.device_hours,
     }

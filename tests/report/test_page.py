@@ -109,6 +109,28 @@ def test_the_data_have_every_trial_and_every_digit(analysis):
     assert schedule["values"][schedule["at"][row]] == trials[row].config.schedule
 
 
+def test_over_several_lengths_the_page_has_compute_length_and_radius(lengths):
+    html = page.render(lengths)
+    heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', html)
+    assert {"compute", "length", "extra", "ρ"} <= set(heads)
+    columns = builders.page_data(html)["trials"]
+    trials = lengths.search.trials
+    assert columns["compute"] == pytest.approx([t.compute for t in trials])
+    assert [columns["horizon"]["values"][i] for i in columns["horizon"]["at"]] == [t.config.horizon for t in trials]
+    assert "1 × is one training of the base optimizer" in html
+
+
+def test_at_one_length_the_page_shows_extra_propagation(analysis):
+    heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page.render(analysis))
+    assert "extra" in heads
+    assert not {"compute", "length", "ρ"} & set(heads)
+
+
+def test_a_comparison_over_several_lengths_is_drawn_over_compute(lengths, analysis):
+    data = builders.page_data(comparison_page.render(compare([lengths, analysis], ["lengths", "one length"])))
+    assert {figure["layout"]["xaxis"].get("type") for figure in data["figures"].values()} == {"log"}
+
+
 def test_a_policy_is_copied_only_where_it_is_not_the_default():
     budgeted = builders.config(policy="budget", policy_options={"window": 5}, cap=0.5)
     columns = page_data.trial_columns(analyze(search(trial(0), trial(1, config=budgeted))))
