@@ -247,3 +247,29 @@ def test_an_estimate_without_measured_time_has_no_nan():
     text = text_of(tables.estimate_table(estimate))
     assert "[/red]" in text
     assert "nan" not in text
+
+
+def test_an_estimate_lists_every_axis_and_counts_plain_trainings():
+    estimate = {
+        "name": "digits", "search_id": "0", "epochs": 20, "steps_per_epoch": 15, "rungs": [7], "slots": 2,
+        "pairs_budget": 12000.0, "pairs_search": 9000.0, "pairs_confirm": 3000.0, "trials_unstopped": 30,
+        "trials_stopped": 90, "seconds_per_pair": 0.001, "device_hours": 0.1, "wall_hours": 0.05,
+        "paper_grid_pairs": 135000.0, "paper_grid_device_hours": 1.0, "pairs_per_trial": 360.0,
+        "plain_trainings": 40.0,
+        "axes": [
+            {"name": "horizon", "values": {"low": 0.15, "high": 2.0, "log": True, "integer": False}},
+            {"name": "rule", "values": ["sam", "[/red]"]},
+            {"name": "rho of sam", "values": "0.06 … 0.8, logarithmic"},
+            {"name": "cap", "values": float("inf")},
+        ],
+    }  # fmt: skip
+    text = text_of(tables.estimate_table(estimate))
+    assert "40 plain trainings" in text
+    assert "1.2 × compute" in text
+    for name, values in (
+        ("horizon", "0.15 … 2, logarithmic"),
+        ("rule", "sam, [/red]"),
+        ("rho of sam", "0.06 … 0.8, logarithmic"),
+        ("cap", "–"),
+    ):
+        assert any(line.startswith(name) and line.rstrip().endswith(values) for line in text.splitlines())
