@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from math import isfinite
 
 from rst_tune.analysis.replicates import CONFIRMED, ConfigSummary
 from rst_tune.records import Search, Status
@@ -32,7 +31,7 @@ def _of_trials(search: Search, rows: Rows) -> list[tuple[bool, str]]:
     total, counts = len(search.trials), Counter(t.status for t in search.trials)
     ended = sum(t.status.has_ended for t in search.trials)
     unusable = [t for t in search.trials if t.status is Status.COMPLETE and t.full_horizon and not t.finished]
-    costless = sum(not isfinite(t.compute) for t in unusable)
+    costless = sum(not t.has_cost for t in unusable)
     errorless = len(unusable) - costless
     return [
         (not total, "the search is empty: no trial was sampled"),

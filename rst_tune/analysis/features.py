@@ -8,14 +8,14 @@ no feature. The groups, each with one length scale:
 - lateness: where the ascents lie;
 - radius: rho, in logarithms, since the same effect may come from a large radius or a large gamma;
 - kind: indicators of rule and policy;
-- options: numbers of the rule's options and the cap, standardized over the search.
+- options: numbers of the options of rule and policy and the cap, standardized over the search.
 
 What belongs to the ascents fades out as the effect goes to 0: there every configuration is the base optimizer.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import log, log2
+from math import inf, isfinite, log, log2
 from typing import Any, Self
 
 import numpy as np
@@ -23,13 +23,25 @@ from numpy.typing import NDArray
 
 from rst_tune.records import TrialConfig
 
-__all__ = ["FeatureEncoding"]
+__all__ = ["FeatureEncoding", "bounded"]
 
 Array = NDArray[np.float64]
 # Added before a logarithm: below it an effect or a strain makes no visible difference.
 SMALL = 0.1
 # Below this effect a training is nearly the base optimizer, and what belongs to the ascents fades out.
 FADE = 0.15
+# A larger effect, strain or radius counts as this one: all of them break a training down.
+LARGEST = 1e3
+GIVEN = ""
+
+
+def bounded(value: float) -> float:
+    """Return an effect or strain as a number that a logarithm takes; what is not a number counts as the largest.
+
+    >>> bounded(0.5), bounded(float("inf")), bounded(float("nan")), bounded(-1.0)
+    (0.5, 1000.0, 1000.0, 0.0)
+    """
+    return max(0.0, min(value, LARGEST)) if value == value else LARGEST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,19 +58,25 @@ class FeatureEncoding:
     @classmethod
     def of(cls, configs: Iterable[TrialConfig]) -> Self:
         """Return the encoding for what varies among the configurations."""
-        configs = [c for c in configs if not c.is_base] or list(configs)
+        configs = list(configs)
+        configs = [c for c in configs if not c.is_base] or configs
         words: dict[str, set[str]] = {}
         numbers: dict[str, list[float]] = {}
         for config in configs:
             for name, value in _options(config).items():
-                if isinstance(value, int | float) and not isinstance(value, bool):
+                if _is_number(value):
                     numbers.setdefault(name, []).append(float(value))
                 else:
                     words.setdefault(name, set()).add(str(value))
+        for name in numbers:
+            # A rule without a given option has the rule's own default, which is not known here.
+            if any(_lacks(config, name) for config in configs):
+                words.setdefault(name, {GIVEN}).add(str(None))
         # The first value of each name is the one without an indicator.
         choices = [(n, v) for n, found in sorted(words.items()) for v in sorted(found, key=_usual)[1:]]
-        spreads = [(n, float(np.mean(v)), float(np.std(v))) for n, v in sorted(numbers.items()) if np.std(v) > 0]
-        rhos = [c.rho for c in configs if c.rho > 0] or [1.0]
+        spreads = [(n, float(np.mean(v)), float(np.std(v))) for n, v in sorted(numbers.items())]
+        spreads = [(name, mean, spread) for name, mean, spread in spreads if 0 < spread < inf]
+        rhos = [c.rho for c in configs if 0 < c.rho < inf] or [1.0]
         return cls(rho=float(np.median(rhos)), choices=tuple(choices), numbers=tuple(spreads))
 
     @property
@@ -71,25 +89,41 @@ class FeatureEncoding:
         return np.array([self._row(config) for config in configs]).reshape(len(configs), len(self.groups))
 
     def _row(self, config: TrialConfig) -> list[float]:
-        present = min(1.0, config.effect / FADE)
+        effect, strain = bounded(config.effect), bounded(config.strain)
+        present = min(1.0, effect / FADE)
         options = _options(config)
-        radius = log(config.rho / self.rho) if config.rho > 0 else 0.0
+        radius = log(bounded(config.rho / self.rho) or 1.0)
         return [
             log2(config.horizon),
-            log(SMALL + config.effect),
-            log(SMALL + config.strain),
-            present * config.lateness,
+            log(SMALL + effect),
+            log(SMALL + strain),
+            present * (config.lateness if isfinite(config.lateness) else 0.0),
             present * radius,
             *(present * (str(options.get(name)) == value) for name, value in self.choices),
-            *(present * (float(options.get(name, mean)) - mean) / spread for name, mean, spread in self.numbers),
+            *(present * (_number(options.get(name), mean) - mean) / spread for name, mean, spread in self.numbers),
         ]
 
 
 def _options(config: TrialConfig) -> dict[str, Any]:
     cap = {} if config.cap is None else {"cap": config.cap}
     own = {f"{config.rule}.{name}": value for name, value in config.rule_options.items()}
+    own |= {f"{config.policy}.{name}": value for name, value in config.policy_options.items()}
     return {"rule": config.rule, "policy": config.policy, **own, **cap}
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _number(value: Any, default: float) -> float:
+    return float(value) if _is_number(value) else default
+
+
+def _lacks(config: TrialConfig, name: str) -> bool:
+    """Return whether the option could be given in the configuration and is not."""
+    owner = name.partition(".")[0]
+    return owner in ("cap", config.rule, config.policy) and name not in _options(config)
+
+
 def _usual(value: str) -> tuple[bool, str]:
-    return value not in ("sam", "coin"), value
+    return value not in ("sam", "coin", GIVEN), value

@@ -1,4 +1,4 @@
-"""The share of the error's variance that family, cost, gamma, rho, rule and length explain, by Optuna's functional ANOVA."""
+"""The share of the error's variance that each parameter explains, length and radius included, by functional ANOVA."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ PARAMETERS = ("family", "extra_propagation", "gamma_rst", "rho", "rule", "policy
 MIN_TRIALS = 8
 # The evaluator walks every tree in Python: a report should take seconds.
 MAX_TRIALS = 100
+MAX_VALUE = 1e30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class Importance:
 
 def importance(search: Search) -> Importance:
     """Return the importances over the finished trials of a search, or over at most 100 evenly spaced ones."""
-    trials = search.finished()
+    trials = [t for t in search.finished() if _usable(t)]
     trials = trials[:: -(-len(trials) // MAX_TRIALS) or 1]
     spaces = _distributions(trials)
     fixed = [name for name in PARAMETERS if name not in spaces]
@@ -42,6 +43,12 @@ def importance(search: Search) -> Importance:
         evaluator = FanovaImportanceEvaluator(n_trees=24, max_depth=8, seed=0)
         values = get_param_importances(_study(trials, spaces), evaluator=evaluator)
     return Importance(values={name: float(v) for name, v in values.items()}, trials=len(trials), caveats=caveats)
+
+
+def _usable(trial: Trial) -> bool:
+    """Return whether every parameter is a value that a regression tree takes."""
+    values = [getattr(trial.config, name) for name in PARAMETERS]
+    return all(isinstance(value, str) or abs(value) < MAX_VALUE for value in values)
 
 
 def _distributions(trials: Sequence[Trial]) -> dict[str, BaseDistribution]:

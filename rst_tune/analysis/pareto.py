@@ -131,7 +131,7 @@ def reference_compute(longest: float) -> float:
     >>> round(reference_compute(1.0), 3)
     2.144
     """
-    return 2.0 * max(longest, 1.0) * 2.0**BEYOND
+    return float(2.0 * max(longest, 1.0) * 2.0**BEYOND)
 
 
 def reference_point(search: Search) -> Point | None:

@@ -138,9 +138,11 @@ def _regressions(search: Search) -> dict[int, RungRegression]:
     found: dict[int, RungRegression] = {}
     for trial in search.trials:
         final = finals.get((trial.config_id, trial.seed))
+        if final is None or not trial.has_cost:
+            continue
         for epoch, error in trial.rungs.items():
-            if final is not None:
-                found.setdefault(rung_level(epoch, trial.epochs), RungRegression()).add(error, log2(trial.compute), final)
+            regression = found.setdefault(rung_level(epoch, trial.epochs), RungRegression())
+            regression.add(error, log2(trial.compute), final)
     return found
 
 
@@ -159,7 +161,7 @@ def expected_finals(search: Search) -> list[Trial]:
     """
     regressions, expected = _regressions(search), []
     for trial in search.trials:
-        if trial.status is Status.STOPPED and trial.full_horizon and trial.rungs:
+        if trial.status is Status.STOPPED and trial.full_horizon and trial.has_cost and trial.rungs:
             last = max(trial.rungs)
             regression = regressions.get(rung_level(last, trial.epochs))
             if regression is not None and regression.count >= MIN_FINISHED:

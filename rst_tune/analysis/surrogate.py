@@ -18,7 +18,7 @@ scale. `errors` and `log_errors` are about the true mean error, diverged seeds i
 training, with the noise between seeds that the same fit estimates.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,7 +28,7 @@ from scipy import linalg, stats
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
-from rst_tune.analysis.features import FeatureEncoding
+from rst_tune.analysis.features import FeatureEncoding, bounded
 from rst_tune.errors import InputError
 from rst_tune.records import Role, Trial, TrialConfig
 
@@ -45,6 +45,7 @@ CLIP = 1.1  # times the worst baseline
 MEAN_PRIOR = np.array([0.0, 0.0, 0.05, -0.3, 0.6])
 MEAN_SD = np.array([0.5, 0.2, 0.1, 0.35, 0.5])
 STRAIN_LIMIT, STRAIN_EXPONENT = 2.7, 0.4
+MAX_STRAIN_RATIO = 20.0  # its sixth power is finite; beyond it q/(1 + q) is 1
 # The prior of the kernel parameters, as logarithms with one standard deviation each.
 AMPLITUDE, NOISE, SCALE, LENGTH = 0.2, 0.15, 1.0, 1.0
 PRIOR_SD = np.array([0.4, 0.4, 0.5, 0.3])
@@ -52,6 +53,7 @@ PRIOR_SD = np.array([0.4, 0.4, 0.5, 0.3])
 LENGTHS = np.array([1.5, 1.5, 1.5, 1.0, 1.5, 1.2, 2.0])
 # The number of stable trainings that the prior of the divergence model is worth, and its length scale.
 DIVERGENCE_LENGTH, STABLE_PSEUDOCOUNT, STABLE_PSEUDOCOUNT_OF_MEAN = 0.5, 10.0, 40.0
+MAX_ITERATIONS, STEP, MIN_VARIANCE = 15, 1e-5, 1e-12
 MAX_ERROR_RATIO = 10.0  # a single divergence counts with at most this multiple of the predicted error
 
 
@@ -65,25 +67,39 @@ class KernelParams:
     length: float = LENGTH
 
 
-def _basis(configs: Sequence[TrialConfig], scale: float) -> Array:
-    """Return φ, one row per configuration."""
-    horizon = np.array([c.horizon for c in configs])
-    effect, strain = (scale * np.array([getattr(c, name) for c in configs]) for name in ("effect", "strain"))
-    octaves = np.log2(horizon)
-    q = np.minimum(strain / (STRAIN_LIMIT * horizon**STRAIN_EXPONENT), 20.0) ** 6
-    return np.column_stack([np.ones(len(configs)), octaves, octaves**2, np.tanh(effect) / (1 + q), q / (1 + q)])
+@dataclass(frozen=True, kw_only=True)
+class _Design:
+    """Configurations as arrays: computed once, whatever the kernel parameters."""
+
+    horizon: Array
+    effect: Array
+    strain: Array
+    features: Array
+    """Divided by the lengths of their groups."""
+
+    def __len__(self) -> int:
+        return len(self.horizon)
+
+    def basis(self, scale: float) -> Array:
+        """Return φ, one row per configuration."""
+        octaves = np.log2(self.horizon)
+        q = np.minimum(scale * self.strain / (STRAIN_LIMIT * self.horizon**STRAIN_EXPONENT), MAX_STRAIN_RATIO) ** 6
+        gain = np.tanh(scale * self.effect) / (1 + q)
+        return np.column_stack([np.ones(len(self)), octaves, octaves**2, gain, q / (1 + q)])
+
+    def distances(self, other: "_Design") -> Array:
+        """Return √5 times the distances of the features, in units of the length scales."""
+        squares = (self.features**2).sum(axis=1)[:, None] + (other.features**2).sum(axis=1)[None, :]
+        return np.asarray(np.sqrt(5 * np.maximum(squares - 2 * self.features @ other.features.T, 0.0)))
 
 
-def _matern(x: Array, y: Array, lengths: Array) -> Array:
-    x, y = x / lengths, y / lengths
-    square = (x**2).sum(axis=1)[:, None] + (y**2).sum(axis=1)[None, :] - 2 * x @ y.T
-    a = np.sqrt(5 * np.maximum(square, 0.0))
-    return np.asarray((1 + a + a**2 / 3) * np.exp(-a))
+def _matern(distance: Array) -> Array:
+    return np.asarray((1 + distance + distance**2 / 3) * np.exp(-distance))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Surrogate:
-    """The posterior. `configs` and `target` (log errors) are what it is conditioned on; `base` is their mean."""
+    """The posterior. `configs` and `target` (log errors) are what it is conditioned on; `base` is their median."""
 
     encoding: FeatureEncoding
     params: KernelParams
@@ -103,39 +119,61 @@ class Surrogate:
         """The standard deviation of log error between seeds."""
         return self.params.noise
 
-    def prior_covariance(self, left: Sequence[TrialConfig], right: Sequence[TrialConfig]) -> Array:
-        """Return the prior covariance of the true log errors."""
-        lengths = self.params.length * LENGTHS[list(self.encoding.groups)]
-        smooth = _matern(self.encoding.encode(left), self.encoding.encode(right), lengths)
-        rows, columns = (_basis(configs, self.params.scale) * MEAN_SD for configs in (left, right))
-        return np.asarray(self.params.amplitude**2 * smooth + rows @ columns.T)
-
-    def prior_mean(self, configs: Sequence[TrialConfig]) -> Array:
-        """Return the prior mean of the log errors."""
-        return np.asarray(self.base + _basis(configs, self.params.scale) @ MEAN_PRIOR)
+    def _design(self, configs: Sequence[TrialConfig]) -> _Design:
+        return _Design(
+            horizon=np.array([c.horizon for c in configs]),
+            effect=np.array([bounded(c.effect) for c in configs]),
+            strain=np.array([bounded(c.strain) for c in configs]),
+            features=self.encoding.encode(configs) / LENGTHS[list(self.encoding.groups)],
+        )
 
     @cached_property
-    def _factor(self) -> tuple[Array, bool]:
-        covariance = self.prior_covariance(self.configs, self.configs)
+    def _own(self) -> _Design:
+        return self._design(self.configs)
+
+    def _covariance(self, left: _Design, right: _Design) -> Array:
+        """Return the prior covariance of the true log errors."""
+        rows, columns = (design.basis(self.params.scale) * MEAN_SD for design in (left, right))
+        smooth = _matern(left.distances(right) / self.params.length)
+        return np.asarray(self.params.amplitude**2 * smooth + rows @ columns.T)
+
+    def _mean(self, design: _Design) -> Array:
+        return np.asarray(self.base + design.basis(self.params.scale) @ MEAN_PRIOR)
+
+    @cached_property
+    def _lower(self) -> Array:
+        """The Cholesky factor of the covariance of the targets. The bounds of the noise keep it well conditioned."""
+        covariance = self._covariance(self._own, self._own)
         covariance[np.diag_indices_from(covariance)] += self.params.noise**2
-        return linalg.cho_factor(covariance, lower=True, check_finite=False)  # type: ignore[no-any-return]
+        return linalg.cholesky(covariance, lower=True, check_finite=False)
 
     @cached_property
     def _weights(self) -> Array:
-        residual = self.target - self.prior_mean(self.configs)
-        return np.asarray(linalg.cho_solve(self._factor, residual, check_finite=False))
+        return np.asarray(linalg.cho_solve((self._lower, True), self.target - self._mean(self._own)))
+
+    def _half_solved(self, design: _Design) -> tuple[Array, Array]:
+        """Return the posterior mean, and the part of the covariance's square root that the targets explain."""
+        cross = self._covariance(design, self._own)
+        half = linalg.solve_triangular(self._lower, cross.T, lower=True, check_finite=False)
+        return np.asarray(self._mean(design) + cross @ self._weights), half
 
     def posterior(self, configs: Sequence[TrialConfig]) -> tuple[Array, Array]:
         """Return mean and covariance of the true log errors, diverged seeds not included."""
-        cross = self.prior_covariance(configs, self.configs)
-        mean = self.prior_mean(configs) + cross @ self._weights
-        solved = linalg.cho_solve(self._factor, cross.T, check_finite=False)
-        return np.asarray(mean), np.asarray(self.prior_covariance(configs, configs) - cross @ solved)
+        design = self._design(configs)
+        mean, half = self._half_solved(design)
+        return mean, np.asarray(self._covariance(design, design) - half.T @ half)
+
+    def marginals(self, configs: Sequence[TrialConfig]) -> tuple[Array, Array]:
+        """Return mean and standard deviation of each true log error, diverged seeds not included."""
+        design = self._design(configs)
+        mean, half = self._half_solved(design)
+        rows = design.basis(self.params.scale) * MEAN_SD
+        variance = self.params.amplitude**2 + (rows**2).sum(axis=1) - (half**2).sum(axis=0)
+        return mean, np.sqrt(np.maximum(variance, MIN_VARIANCE))
 
     def log_errors(self, configs: Sequence[TrialConfig]) -> tuple[Array, Array]:
         """Return mean and standard deviation of the logarithm of each configuration's true mean error."""
-        mean, covariance = self.posterior(configs)
-        sd = np.sqrt(np.maximum(np.diag(covariance), 1e-12))
+        mean, sd = self.marginals(configs)
         return mean + np.log(self.divergence_factor(configs)), sd
 
     def errors(self, configs: Sequence[TrialConfig]) -> Array:
@@ -147,9 +185,8 @@ class Surrogate:
 
         Where a training diverges with more than half of the remaining probability, the upper end is 100 %.
         """
-        mean, covariance = self.posterior(configs)
-        sd = np.sqrt(np.maximum(np.diag(covariance), 0.0) + self.noise_sd**2)
-        half = float(stats.norm.ppf(0.5 + level / 2)) * sd
+        mean, sd = self.marginals(configs)
+        half = float(stats.norm.ppf(0.5 + level / 2)) * np.hypot(sd, self.noise_sd)
         diverges = self.divergence_probability(configs) > (1 - level) / 2
         return np.exp(mean - half), np.where(diverges, 100.0, np.exp(mean + half))
 
@@ -157,7 +194,7 @@ class Surrogate:
         """Return the surrogate as if each of these had been trained once, with the predicted error as the result."""
         if not configs:
             return self
-        predicted = self.posterior(configs)[0]
+        predicted = self.marginals(configs)[0]
         return replace(
             self,
             configs=(*self.configs, *configs),
@@ -169,20 +206,22 @@ class Surrogate:
 
     def divergence_factor(self, configs: Sequence[TrialConfig]) -> Array:
         """Return the mean error over the error without divergence; near 1 far from diverged trials."""
-        ratios = np.minimum(self.errors_seen / np.exp(self._fitted), MAX_ERROR_RATIO)
-        return self._local_average(configs, np.maximum(ratios, 1.0), 1.0, STABLE_PSEUDOCOUNT_OF_MEAN)
+        ratios = np.clip(self.errors_seen / np.exp(self._fitted), 1.0, MAX_ERROR_RATIO)
+        # Only errors that were clipped: the ordinary noise between seeds is in the targets.
+        ratios[np.log(self.errors_seen) <= self.target + 1e-9] = 1.0
+        return self._local_average(configs, ratios, 1.0, STABLE_PSEUDOCOUNT_OF_MEAN)
 
     def divergence_probability(self, configs: Sequence[TrialConfig]) -> Array:
         """Return the probability that a training diverges."""
-        return self._local_average(configs, (self.errors_seen > self.outlier) * 1.0, 0.0, STABLE_PSEUDOCOUNT)
+        diverged = np.asarray(self.errors_seen > self.outlier, dtype=np.float64)
+        return self._local_average(configs, diverged, 0.0, STABLE_PSEUDOCOUNT)
 
     @cached_property
     def _fitted(self) -> Array:
-        return self.posterior(self.configs)[0]
+        return self.marginals(self.configs)[0]
 
     def _local_average(self, configs: Sequence[TrialConfig], values: Array, prior: float, pseudocount: float) -> Array:
-        lengths = DIVERGENCE_LENGTH * LENGTHS[list(self.encoding.groups)]
-        weight = _matern(self.encoding.encode(configs), self.encoding.encode(self.configs), lengths)
+        weight = _matern(self._design(configs).distances(self._own) / DIVERGENCE_LENGTH)
         return np.asarray((pseudocount * prior + weight @ values) / (pseudocount + weight.sum(axis=1)))
 
 
@@ -221,20 +260,39 @@ def fit_surrogate(
 def _maximum_a_posteriori(surrogate: Surrogate) -> KernelParams:
     """Return the kernel parameters of highest posterior density."""
     centre = np.log([AMPLITUDE, NOISE, SCALE, LENGTH])
-
-    def objective(theta: Array) -> float:
-        made = replace(surrogate, params=KernelParams(*np.exp(theta)))
-        try:
-            lower, _ = made._factor
-        except linalg.LinAlgError:
-            return 1e10
-        residual = made.target - made.prior_mean(made.configs)
-        fit = 0.5 * float(residual @ made._weights) + float(np.log(np.diag(lower)).sum())
-        return fit + 0.5 * float((((theta - centre) / PRIOR_SD) ** 2).sum())
-
+    objective = _negative_log_posterior(surrogate._own, surrogate.target - surrogate.base, centre)
     bounds = [(c - 4 * s, c + 4 * s) for c, s in zip(centre, PRIOR_SD, strict=True)]
-    found = minimize(objective, centre, method="L-BFGS-B", bounds=bounds, options={"maxiter": 15})
-    return KernelParams(*np.exp(found.x))
+    found = minimize(objective, centre, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": MAX_ITERATIONS})
+    return KernelParams(*(float(value) for value in np.exp(found.x)))
+
+
+def _negative_log_posterior(design: _Design, target: Array, centre: Array) -> Callable[[Array], tuple[float, Array]]:
+    """Return the function from the logarithms of the kernel parameters to the objective and its gradient.
+
+    With K the covariance of the targets, r their residual and a = K⁻¹r, the derivative of (rᵀa + log|K|)/2 is
+    tr((K⁻¹ - aaᵀ)·dK)/2 - aᵀ·dmean.
+    """
+    distances, identity = design.distances(design), np.eye(len(design))
+
+    def objective(theta: Array) -> tuple[float, Array]:
+        amplitude, noise, scale, length = np.exp(theta)
+        scaled = distances / length
+        smooth, slope = amplitude**2 * _matern(scaled), amplitude**2 * scaled**2 * (1 + scaled) / 3 * np.exp(-scaled)
+        basis = design.basis(scale)
+        change = (design.basis(scale * np.exp(STEP)) - design.basis(scale * np.exp(-STEP))) / (2 * STEP)
+        lower = linalg.cholesky(smooth + (basis * MEAN_SD**2) @ basis.T + noise**2 * identity, lower=True)
+        residual = target - basis @ MEAN_PRIOR
+        inverse = linalg.cho_solve((lower, True), identity, check_finite=False)
+        weights = inverse @ residual
+        outer = inverse - np.outer(weights, weights)
+        by_scale = float(np.sum((outer @ change) * basis * MEAN_SD**2) - weights @ change @ MEAN_PRIOR)
+        gradient = [float(np.sum(outer * smooth)), noise**2 * float(np.trace(outer)), by_scale]
+        gradient.append(0.5 * float(np.sum(outer * slope)))
+        away = (theta - centre) / PRIOR_SD
+        value = 0.5 * float(residual @ weights) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(away @ away)
+        return value, np.array(gradient) + away / PRIOR_SD
+
+    return objective
 
 
 def _sample(trials: Sequence[Trial]) -> list[Trial]:
@@ -242,5 +300,9 @@ def _sample(trials: Sequence[Trial]) -> list[Trial]:
     if len(trials) <= MAX_TRIALS:
         return list(trials)
     order = np.random.default_rng(0).permutation(len(trials)).tolist()
-    order.sort(key=lambda i: trials[i].role is not Role.CONFIRM and not trials[i].config.is_base)
+    order.sort(key=lambda i: trials[i].role is not Role.CONFIRM and not _is_baseline(trials[i].config))
     return [trials[i] for i in sorted(order[:MAX_TRIALS])]
+
+
+def _is_baseline(config: TrialConfig) -> bool:
+    return config.is_base or config.is_sam

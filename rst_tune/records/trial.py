@@ -83,8 +83,13 @@ class Trial:
     @property
     def finished(self) -> bool:
         """Whether it was trained to its end with a finite error and cost: only then may it be on a front."""
-        whole = self.full_horizon and self.status is Status.COMPLETE and self.error is not None
-        return whole and math.isfinite(self.error or 0.0) and math.isfinite(self.extra_propagation)
+        whole = self.full_horizon and self.status is Status.COMPLETE and self.has_cost
+        return whole and self.error is not None and math.isfinite(self.error)
+
+    @property
+    def has_cost(self) -> bool:
+        """Whether length and compute are positive, finite numbers."""
+        return self.config.horizon > 0.0 and 0.0 < self.compute < math.inf
 
     @property
     def extra_propagation(self) -> float:

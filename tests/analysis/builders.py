@@ -6,9 +6,9 @@ from rst_tune.records import Phase, Role, Search, SearchStarted, Status, Trial, 
 from tests.analysis.synthetic import make_config, make_preview
 
 
-def trial(cost, seed, error, role="search", status="complete", test=None, gamma=None):
+def trial(cost, seed, error, role="search", status="complete", test=None, gamma=None, **config):
     """Return a trial of a constant schedule; gamma_rst is 1, or 0 for the base optimizer."""
-    config = make_config("constant", cost, (1.0 if cost else 0.0) if gamma is None else gamma)
+    config = make_config("constant", cost, (1.0 if cost else 0.0) if gamma is None else gamma, **config)
     identity = config_id(config.params)
     return Trial(
         key=trial_key(identity, 20, seed),
@@ -27,9 +27,9 @@ def trial(cost, seed, error, role="search", status="complete", test=None, gamma=
     )
 
 
-def runs(cost, errors, gamma=1.0):
+def runs(cost, errors, gamma=1.0, **config):
     """Return one finished trial per error, on the seeds 0, 1, ..."""
-    return [trial(cost, seed, error, gamma=gamma) for seed, error in enumerate(errors)]
+    return [trial(cost, seed, error, gamma=gamma, **config) for seed, error in enumerate(errors)]
 
 
 def search_of(trials, directory=None, phase="search", **experiment):

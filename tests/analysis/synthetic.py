@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rst_tune.method.schedules import from_dict
+from rst_tune.method.schedules.functionals import functionals
 from rst_tune.records import (
     LOG_NAME,
     EpochsReported,
@@ -33,6 +35,7 @@ RULES = ("sam", "sam", "sam", "asam")
 LATE = {"constant": 0.0, "step-up": -0.02, "ramp-up": 0.0, "cosine-up": 0.0, "sine-bump": 0.05}
 EPOCHS, STEPS = 20, 100
 NOISE, SEED_EFFECT = 0.10, 0.05
+RHO = 0.1
 
 
 def true_error(config: TrialConfig) -> float:
@@ -44,20 +47,47 @@ def true_error(config: TrialConfig) -> float:
     return 4.5 - 0.9 * (1 - np.exp(-4 * cost)) * np.exp(-1.2 * (gamma - 0.9) ** 2) + late
 
 
-def make_config(family: str, cost: float, gamma_rst: float, rule: str = "sam") -> TrialConfig:
+def make_config(
+    family: str,
+    cost: float,
+    gamma_rst: float,
+    rule: str = "sam",
+    *,
+    shape: float = 1.0,
+    rho: float = RHO,
+    horizon: float = 1.0,
+    **other,
+) -> TrialConfig:
+    """Return a configuration as a space makes it; `cost` is its extra propagation, `other` what it has besides."""
     constant = family == "constant"
-    shape = {} if constant else {"shape": 1.0}
+    own = {} if constant else {"shape": shape}
+    schedule = {"family": family, "p": cost} if constant else {"family": family, "c": cost, **own}
+    gamma_gnr = gamma_rst / cost if cost else 1.0
+    params = {"family": family, "c": cost, **own, "gamma_rst": gamma_rst, "rule": rule}
+    params |= {"rho": rho} if rho != RHO else {}
+    params |= {"horizon": horizon} if horizon != 1.0 else {}
     return TrialConfig(
         family=family,
-        schedule={"family": family, "p": cost} if constant else {"family": family, "c": cost, **shape},
+        schedule=schedule,
         rule=rule,
-        rho=0.1,
-        gamma_gnr=gamma_rst / cost if cost else 1.0,
+        rho=rho,
+        gamma_gnr=gamma_gnr,
         gamma_rst=gamma_rst,
         extra_propagation=cost,
-        total_steps=EPOCHS * STEPS,
-        params={"family": family, "c": cost, **shape, "gamma_rst": gamma_rst, "rule": rule},
+        horizon=horizon,
+        total_steps=round(EPOCHS * horizon) * STEPS,
+        params={**params, **other},
+        **_strength(schedule, gamma_gnr * rho / RHO),
+        **other,
     )
+
+
+def _strength(schedule: dict, strength: float) -> dict[str, float]:
+    """Return effect, strain and lateness of a schedule."""
+    if not np.isfinite(schedule.get("p", schedule.get("c"))):
+        return {}
+    of = functionals(from_dict(schedule))
+    return {"effect": strength * of.weight, "strain": strength * of.peak**0.5, "lateness": of.lateness}
 
 
 def make_preview(config: TrialConfig) -> SchedulePreview:
@@ -101,7 +131,7 @@ def write_search(
     for config in (make_config("constant", 0.0, 0.0), make_config("constant", 1.0, 1.0)):
         for s in range(baseline_seeds):
             writer.train(config, s, Role.SEARCH)
-    writer.event(ReferenceSet(error=4.6, extra_propagation=1.1))
+    writer.event(ReferenceSet(error=4.6, compute=2.2))
     drawn = [_draw(writer.rng) for _ in range(trials)]
     for k, config in enumerate(drawn):
         accident = _accident(writer.rng) if accidents else ""

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from rst_tune.analysis import surrogate
-from rst_tune.records import Role, Status, Trial, TrialConfig
+from rst_tune.records import Role, Status, Trial
 from tests.analysis.interval_coverage import coverage
+from tests.analysis.synthetic import make_config
 
 TABLE = Path(__file__).parents[2] / "experiments" / "benchmarks" / "digits_table.npz"
 pytestmark = pytest.mark.skipif(not TABLE.exists(), reason="the table is made by experiments/benchmarks/make_table.py")
@@ -23,16 +24,13 @@ def trained() -> list[Trial]:
 
 def _trial(number: int, row: dict[str, np.ndarray]) -> Trial:
     family, cost, gamma = str(row["family"]), float(row["c"]), float(row["gamma_rst"])
-    params = {"family": family, "c": cost, "shape": 1.0, "gamma_rst": gamma}
-    config = TrialConfig(
-        family=family, schedule={}, extra_propagation=cost, gamma_gnr=1.0, gamma_rst=gamma, rho=0.2, params=params
-    )
+    name, _, shape = family.partition("@")
     return Trial(
         key=str(number),
         number=number,
         role=Role.SEARCH,
         config_id=f"{family}-{cost}-{gamma}",
-        config=config,
+        config=make_config(name, cost, gamma, shape=float(shape or 1.0)),
         seed=int(row["seed"]),
         epochs=20,
         full_horizon=True,

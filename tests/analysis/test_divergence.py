@@ -5,64 +5,56 @@ import pytest
 
 from rst_tune.analysis import surrogate
 from rst_tune.analysis.surrogate import Surrogate, fit_surrogate
-from rst_tune.records import Role, Status, Trial, TrialConfig
-
-
-def trial(number: int, cost: float, gamma: float, error: float) -> Trial:
-    return Trial(
-        key=str(number), number=number, role=Role.SEARCH, config_id=f"{cost}-{gamma}", config=config(cost, gamma),
-        seed=number, epochs=20, full_horizon=True, sampled_at=0.0, status=Status.COMPLETE, error=error,
-    )  # fmt: skip
+from rst_tune.records import TrialConfig
+from tests.analysis import builders
+from tests.analysis.synthetic import make_config
 
 
 def config(cost: float, gamma: float) -> TrialConfig:
-    return TrialConfig(family="constant", schedule={}, extra_propagation=cost, gamma_gnr=1.0, gamma_rst=gamma, rho=0.1)
+    return make_config("constant", cost, gamma)
 
 
-def calm(count: int, seed: int = 0) -> list[Trial]:
+def trials(cost: float, gamma: float, errors) -> list:
+    return builders.runs(cost, [float(e) for e in errors], gamma)
+
+
+def calm(count: int, seed: int = 0) -> list:
     """Trainings of about 5 % anywhere."""
     rng = np.random.default_rng(seed)
-    points = zip(rng.uniform(0.05, 1, count), rng.uniform(0.4, 1.5, count), rng.normal(0, 0.1, count), strict=True)
-    return [trial(i, float(c), float(g), float(5 * np.exp(e))) for i, (c, g, e) in enumerate(points)]
-
-
-def lengths(trials: list[Trial]) -> np.ndarray:
-    return np.array(fit_surrogate(trials).kernel_params.k1.k2.scales)
+    points = zip(rng.uniform(0.2, 1, count), rng.uniform(0.4, 1.5, count), rng.normal(0, 0.1, count), strict=True)
+    return [t for c, g, e in points for t in trials(float(c), float(g), [5 * np.exp(e)])]
 
 
 def test_a_few_trials_leave_the_length_scales_at_their_prior_and_many_move_them():
     rng = np.random.default_rng(1)
-    costs = rng.uniform(0.05, 1, 150)
-    wavy = [trial(i, float(c), 1.0, float(5 * np.exp(np.sin(12 * c)))) for i, c in enumerate(costs)]
-    few, many = (np.abs(np.log(lengths(trials) / surrogate.LENGTH)).max() for trials in (wavy[:8], wavy))
+    wavy = [t for g in rng.uniform(0.1, 3, 150) for t in trials(1.0, float(g), [5 * np.exp(np.sin(12 * g))])]
+    few, many = (abs(np.log(fit_surrogate(t).kernel_params.length / surrogate.LENGTH)) for t in (wavy[:8], wavy))
     assert few < 0.3
     assert many > 0.5
 
 
 def broken_at(error: float) -> Surrogate:
     """Thirty calm trainings, and ten of one configuration, the last of which ends with `error`."""
-    here = [trial(100 + i, 0.1, 1.4, 5.0) for i in range(9)] + [trial(109, 0.1, 1.4, error)]
-    return fit_surrogate([*calm(30), *here])
+    return fit_surrogate([*calm(30), *trials(0.3, 1.4, [5.0] * 9 + [error])])
 
 
 def test_a_breakdown_raises_the_mean_error_near_it_and_not_far_away():
     sound, broken = broken_at(5.0), broken_at(50.0)
-    near = [fitted.errors([config(0.1, 1.4)])[0] for fitted in (sound, broken)]
-    far = [fitted.errors([config(1.0, 0.5)])[0] for fitted in (sound, broken)]
+    near = [fitted.errors([config(0.3, 1.4)])[0] for fitted in (sound, broken)]
+    far = [fitted.errors([config(1.0, 0.4)])[0] for fitted in (sound, broken)]
     assert near[0] == pytest.approx(5.0, rel=0.1)
     # The mean of the ten is 9.5; their neighbours and the prior lower it.
-    assert 6.0 < near[1] < 9.5
+    assert 5.8 < near[1] < 9.5
     assert far[1] == pytest.approx(far[0], rel=0.1)
 
 
 def test_how_badly_a_training_broke_down_does_not_matter():
-    assert broken_at(70.0).errors([config(0.1, 1.4)]) == pytest.approx(broken_at(95.0).errors([config(0.1, 1.4)]))
+    assert broken_at(70.0).errors([config(0.3, 1.4)]) == pytest.approx(broken_at(95.0).errors([config(0.3, 1.4)]))
 
 
 def test_the_interval_is_open_where_trainings_break_down():
-    assert broken_at(50.0).interval([config(0.1, 1.4)])[1] < 20
-    often = [trial(200 + i, 0.1, 1.4, 60.0) for i in range(5)]
-    fitted = fit_surrogate([*calm(30), *often])
+    assert broken_at(50.0).interval([config(0.3, 1.4)])[1] < 20
+    fitted = fit_surrogate([*calm(30), *trials(0.1, 1.4, [60.0] * 5)])
     assert fitted.interval([config(0.1, 1.4)])[1] == 100.0
     assert fitted.interval([config(1.0, 0.5)])[1] < 10
 
@@ -70,13 +62,13 @@ def test_the_interval_is_open_where_trainings_break_down():
 def test_errors_above_the_base_optimizer_are_clipped_and_do_not_stretch_the_scale():
     """With errors of 10 and 11 the 20 % of others would hide the difference; the base optimizer has 12."""
     rng = np.random.default_rng(2)
-    base = [trial(300 + i, 0.0, 0.0, 12.0) for i in range(3)]
-    good = [trial(i, 0.5, 0.9, 10 * np.exp(0.02 * rng.normal())) for i in range(4)]
-    fair = [trial(10 + i, 0.5, 0.5, 11 * np.exp(0.02 * rng.normal())) for i in range(4)]
+    base = trials(0.0, 0.0, [12.0] * 3)
+    good = trials(0.5, 0.9, 10 * np.exp(0.02 * rng.normal(size=4)))
+    fair = trials(0.5, 0.45, 11 * np.exp(0.02 * rng.normal(size=4)))
 
     def predicted(worse: float) -> np.ndarray:
-        bad = [trial(20 + i, 0.1, 1.5, worse) for i in range(6)]
-        return fit_surrogate([*base, *good, *fair, *bad]).errors([config(0.5, 0.9), config(0.5, 0.5)])
+        bad = trials(0.1, 1.5, [worse] * 6)
+        return fit_surrogate([*base, *good, *fair, *bad]).errors([config(0.5, 0.9), config(0.5, 0.45)])
 
     assert predicted(16.0) == pytest.approx(predicted(20.0), rel=0.05)
     assert predicted(20.0)[1] - predicted(20.0)[0] > 0.4

@@ -14,8 +14,9 @@ from tests.analysis.builders import runs, search_of, trial
 from tests.analysis.synthetic import write_search
 
 GRID = st.integers(0, 8).map(lambda k: k / 4)
-POINTS = st.lists(st.tuples(GRID, GRID), min_size=1, max_size=12)
-REFERENCE = (2.5, 2.25)
+COMPUTE = st.integers(0, 8).map(lambda k: 2.0 ** (k / 4))
+POINTS = st.lists(st.tuples(GRID, COMPUTE), min_size=1, max_size=12)
+REFERENCE = (2.5, 2.0**2.25)
 
 
 def dominated(point, points):
@@ -23,10 +24,10 @@ def dominated(point, points):
 
 
 def brute_area(points):
-    """Count the quarter cells below the reference that some point covers."""
+    """Count the cells of a quarter and a quarter octave below the reference that some point covers."""
     xs = np.arange(0, REFERENCE[0], 0.25)
-    ys = np.arange(0, REFERENCE[1], 0.25)
-    return sum(any(e <= x and c <= y for e, c in points) for x in xs for y in ys) * 0.0625
+    ys = np.arange(0, 2.25, 0.25)
+    return sum(any(e <= x and np.log2(c) <= y + 1e-9 for e, c in points) for x in xs for y in ys) * 0.0625
 
 
 @given(POINTS)
@@ -53,10 +54,10 @@ def test_contribution_is_what_the_front_loses_without_the_point(points):
 
 
 def test_points_that_are_not_finite_are_on_no_front():
-    points = [[np.nan, 0.0], [3.0, 0.5], [np.inf, 0.1], [4.0, np.nan]]
+    points = [[np.nan, 1.0], [3.0, 2**0.5], [np.inf, 1.1], [4.0, np.nan]]
     assert pareto.nondominated(points).tolist() == [False, True, False, False]
-    assert pareto.hypervolume(points, (4.0, 1.0)) == pytest.approx(0.5)
-    assert pareto.contributions(points, (4.0, 1.0)).tolist() == [0.0, 0.5, 0.0, 0.0]
+    assert pareto.hypervolume(points, (4.0, 2.0)) == pytest.approx(0.5)
+    assert pareto.contributions(points, (4.0, 2.0)).tolist() == pytest.approx([0.0, 0.5, 0.0, 0.0])
 
 
 def test_nothing_gives_nothing():
@@ -69,10 +70,11 @@ def test_nothing_gives_nothing():
 @pytest.mark.parametrize(
     ("points", "index"),
     [
-        ([[5.0, 0.0], [4.9, 0.5], [3.0, 0.6], [2.9, 1.0]], 2),
-        ([[5.0, 0.0], [3.0, 1.0]], 1),
-        ([[3.0, 0.5], [3.0, 0.2]], 1),
-        ([[np.nan, 0.0], [7.0, 0.3]], 1),
+        ([[5.0, 1.0], [4.9, 1.5], [3.0, 1.6], [2.9, 2.0]], 2),
+        ([[5.0, 1.0], [4.9, 0.25], [2.8, 0.5], [2.7, 4.0]], 2),
+        ([[5.0, 1.0], [3.0, 2.0]], 1),
+        ([[3.0, 1.5], [3.0, 1.2]], 1),
+        ([[np.nan, 1.0], [7.0, 1.3]], 1),
     ],
 )
 def test_knee(points, index):
@@ -96,7 +98,7 @@ def test_a_front_point_by_point_is_the_front_of_all(points):
         assert front.add(error=error, cost=cost) == (front.points != before)
     members = {p for p, m in zip(points, pareto.nondominated(points), strict=True) if m}
     assert front.points == sorted(members, key=lambda p: p[1])
-    for cost in (0.0, 1.0, 2.0):
+    for cost in (0.5, 1.0, 2.0, 4.0):
         assert front.lowest_error(cost) == min((e for e, c in points if c <= cost), default=None)
 
 
@@ -105,7 +107,7 @@ def brute_history(search, errors):
     reference, values, points = pareto.reference_point(search), {}, []
     for one in sorted((t for t in search.trials if t.ended_at), key=lambda t: t.ended_at):
         if one.finished:
-            points.append((errors[one.config_id], one.extra_propagation))
+            points.append((errors[one.config_id], one.compute))
         values[one.ended_at] = pareto.hypervolume(points, reference)
     return values
 
@@ -138,13 +140,19 @@ def test_history_without_a_surrogate_counts_what_may_be_on_the_front(tmp_path):
 
 def test_reference_is_the_recorded_one_else_derived_from_the_base_runs(tmp_path):
     search = load(write_search(tmp_path, trials=10))
-    assert pareto.reference_point(search) == (4.6, 1.1)
+    assert pareto.reference_point(search) == (4.6, 2.2)
     derived = pareto.reference_point(replace(search, reference=None))
     base = np.mean([t.error for t in search.finished() if t.extra_propagation == 0])
-    assert derived == (pytest.approx(1.1 * base), pareto.COST_REFERENCE)
+    assert derived == (pytest.approx(1.1 * base), pareto.reference_compute(1.0))
     assert pareto.reference_point(replace(search, reference=None, trials=())) is None
 
 
 def test_reference_without_base_runs_comes_from_the_first_finished_trial():
     trials = [trial(0.5, 0, None, status="failed"), *runs(0.5, [4.0, 5.0]), *runs(1.0, [3.0])]
-    assert pareto.reference_point(search_of(trials)) == (pytest.approx(4.4), 1.1)
+    assert pareto.reference_point(search_of(trials)) == (pytest.approx(4.4), pareto.reference_compute(1.0))
+
+
+def test_the_reference_comes_from_the_recipes_length_whichever_ends_first():
+    short, recipe, long = (trial(0.0, 0, e, horizon=h) for h, e in ((0.25, 6.0), (1.0, 12.0), (2.0, 18.0)))
+    for order in ([short, recipe, long], [long, short, recipe]):
+        assert pareto.reference_point(search_of(order)) == (pytest.approx(13.2), pareto.reference_compute(2.0))

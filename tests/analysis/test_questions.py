@@ -22,8 +22,8 @@ def test_cost_matters_most_and_the_rule_not_at_all(search):
     assert next(iter(found.values)) == "extra_propagation"
     assert found.values["rule"] < 0.05
     assert sum(found.values.values()) == pytest.approx(1.0)
-    assert set(found.values) == set(PARAMETERS) - {"rho"}
-    assert found.caveats == ("not varied: rho",)
+    assert set(found.values) == set(PARAMETERS) - {"rho", "policy", "horizon"}
+    assert found.caveats == ("not varied: rho, policy, horizon",)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_short_horizons_are_no_replicates(tmp_path):
 def test_the_truth_is_not_ruled_out_in_a_synthetic_search(tmp_path):
     search = load(write_search(tmp_path, trials=150, confirmed=8, confirm_seeds=6))
     rows = [row for row in summaries(search) if row.seeds > 1]
-    truth = nondominated([(true_error(row.config), row.extra_propagation) for row in rows])
+    truth = nondominated([(true_error(row.config), row.compute) for row in rows])
     assert truth.sum() > 3
     assert all(
         row.p_nondominated > 0.01 if best else row.p_nondominated < 0.99 for row, best in zip(rows, truth, strict=True)

@@ -21,9 +21,9 @@ def trial(number: int, early: float, final: float | None) -> Trial:
 
 def test_a_rung_that_ranks_backwards_has_correlation_minus_one(tmp_path):
     (found,) = rung_correlations(search_of([trial(i, 10.0 + i, 9.0 - i) for i in range(8)], tmp_path))
-    assert (found.epoch, found.trials) == (3, 8)
+    assert (found.level, found.trials) == (3, 8)
     assert found.correlation == -1.0
-    assert str(found) == "epoch 3: -1.00 (8 trials)"
+    assert str(found) == "after 35 % of a training: -1.00 (8 trials)"
 
 
 def test_stopped_trials_say_nothing_and_few_are_not_enough(tmp_path):

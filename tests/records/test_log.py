@@ -17,7 +17,7 @@ def test_everything_written_is_read_back(tmp_path):
     statuses = {t.status for t in search.trials}
     assert {"complete", "stopped", "diverged"} <= statuses
     assert search.done
-    assert search.reference == (4.6, 1.1)
+    assert search.reference == (4.6, 2.2)
     assert {t.role for t in search.trials} == {"search", "confirm"}
     done = next(t for t in search.trials if t.status is Status.COMPLETE)
     assert done.started_at < done.ended_at

@@ -37,7 +37,7 @@ EVENTS = [
     TrialStarted(time=2.0, key="a", node="n0", worker="1", ray_trial="r"),
     EpochsReported(time=3.0, key="a", first_epoch=1, metrics={"validation_error": [9.0, 8.0]}),
     RungReached(time=4.0, key="a", epoch=2, error=8.0, stop=True, reason="dominated"),
-    ReferenceSet(time=5.0, error=5.0, extra_propagation=1.1),
+    ReferenceSet(time=5.0, error=5.0, compute=2.2),
     PhaseEntered(time=6.0, phase=Phase.CONFIRM, rung_correlations={2: 0.5, 7: None}),
     TrialEnded(time=7.0, key="a", status=Status.STOPPED, error=8.0, pairs=3.0, seconds=3600.0, metrics={"loss": 1.0}),
     TestRead(time=8.0, key="a", error=4.0),
@@ -79,7 +79,7 @@ def test_what_is_no_event_raises_a_value_error(data):
 def test_the_events_make_the_search():
     search = state_of(*EVENTS).search()
     (found,) = search.trials
-    assert (search.name, search.phase, search.reference, search.updated_at) == ("n", Phase.CONFIRM, (5.0, 1.1), 8.0)
+    assert (search.name, search.phase, search.reference, search.updated_at) == ("n", Phase.CONFIRM, (5.0, 2.2), 8.0)
     assert (found.sampled_at, found.started_at, found.ended_at) == (1.0, 2.0, 7.0)
     assert (found.status, found.error, found.test_error, found.rungs) == (Status.STOPPED, 8.0, 4.0, {2: 8.0})
     assert found.stopped_by_rung
