@@ -22,6 +22,7 @@ __all__ = [
     "multiple",
     "number",
     "one_line",
+    "pairs",
     "parameters",
     "probability",
     "radius",
@@ -83,6 +84,15 @@ def multiple(value: float | None) -> str:
 def radius(config: TrialConfig) -> str:
     """Return rho; the base optimizer has none."""
     return MISSING if config.is_base else number(config.rho, 3)
+
+
+def pairs(count: float | None, trainings: float | None) -> str:
+    """Return propagation pairs, and how many plain trainings they are.
+
+    >>> pairs(12000.0, 40.0), pairs(12000.0, None)
+    ('12,000 (40 plain trainings)', '12,000')
+    """
+    return number(count) + ("" if trainings is None else f" ({number(trainings, 3)} plain trainings)")
 
 
 def difference(gap: float, low: float | None, high: float | None) -> str:

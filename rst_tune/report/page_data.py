@@ -10,6 +10,7 @@ from rst_tune.analysis.analysis import Analysis
 from rst_tune.records import SearchStarted, TrialConfig
 from rst_tune.report import formatting
 from rst_tune.report.figures.style import rounded
+from rst_tune.report.status import plain_trainings
 
 __all__ = ["account", "header_groups", "key_figures", "trial_columns"]
 
@@ -43,8 +44,8 @@ def account(analysis: Analysis) -> Rows:
         ("trials", _counts(t.status for t in trials)),
         ("roles", _counts(t.role for t in trials)),
         ("seeds", formatting.format_value(sorted({t.seed for t in trials})[:20]) or "none"),
-        ("lengths", ", ".join(f"{e} epochs" for e in sorted({t.epochs for t in trials})) or "none"),
-        ("propagation pairs", formatting.number(search.pairs)),
+        ("lengths", _lengths(sorted({t.epochs for t in trials}))),
+        ("propagation pairs", formatting.pairs(search.pairs, plain_trainings(search))),
         ("device-hours", formatting.number(search.device_hours)),
         ("workers", f"{len({(t.node, t.worker) for t in trials if t.started_at is not None})}"),
         ("first start", formatting.timestamp(min(started, default=None))),
@@ -52,6 +53,12 @@ def account(analysis: Analysis) -> Rows:
         ("reference point", f"error {formatting.number(point[0])} %, compute {formatting.multiple(point[1])}"
          if point else formatting.MISSING),
     ]  # fmt: skip
+
+
+def _lengths(epochs: Sequence[int]) -> str:
+    if len(epochs) > 6:
+        return f"{epochs[0]} … {epochs[-1]} epochs ({len(epochs)} lengths)"
+    return ", ".join(f"{count} epochs" for count in epochs) or "none"
 
 
 def _counts(names: Iterable[str]) -> str:

@@ -9,18 +9,16 @@ from rst_tune.analysis.analysis import Analysis
 from rst_tune.records import Role, Search
 from rst_tune.report.formatting import json_safe
 
-__all__ = ["status_rows"]
+__all__ = ["plain_trainings", "status_rows"]
 
 
 def status_rows(analysis: Analysis, *, share: float | None = None, eta: float | None = None) -> dict[str, Any]:
     """Return the state of a search, ready for JSON; what is unknown or not finite is None.
 
     `hypervolume` is that of the delivered front, `best_error` the lowest measured error of one finished trial,
-    `plain_trainings` the pairs spent over those of one base-optimizer training of the recipe's length, `share` the
-    spent part of the budget and `eta` the remaining time in seconds, if the caller can tell.
+    `share` the spent part of the budget and `eta` the remaining time in seconds, if the caller can tell.
     """
     search, point = analysis.search, analysis.reference
-    training = _plain_pairs(search)
     rows = {
         "name": search.name,
         "search_id": search.header.search_id,
@@ -29,9 +27,9 @@ def status_rows(analysis: Analysis, *, share: float | None = None, eta: float | 
         "counts": dict(Counter(t.status for t in search.trials).most_common()),
         "finished": len(search.finished()),
         "pairs": search.pairs,
-        "plain_trainings": search.pairs / training if training else None,
+        "plain_trainings": plain_trainings(search),
         "device_hours": search.device_hours,
-        "budget": _budget(search, training),
+        "budget": _budget(search),
         "share": share,
         "eta": eta,
         "front_size": len(analysis.points),
@@ -45,18 +43,19 @@ def status_rows(analysis: Analysis, *, share: float | None = None, eta: float | 
     return plain
 
 
-def _plain_pairs(search: Search) -> float | None:
-    """Return the pairs of one base-optimizer training of the recipe's length; None while no trial tells them."""
+def plain_trainings(search: Search) -> float | None:
+    """Return the pairs spent over those of one base-optimizer training of the recipe's length; None without trials."""
     configs = (t.config for t in search.trials)
-    return next((c.total_steps / c.horizon for c in configs if c.total_steps and c.horizon), None)
+    pairs = next((c.total_steps / c.horizon for c in configs if c.total_steps and c.horizon), None)
+    return search.pairs / pairs if pairs else None
 
 
-def _budget(search: Search, training: float | None) -> dict[str, dict[str, float]]:
+def _budget(search: Search) -> dict[str, dict[str, float]]:
     """Return each limit of the experiment's budget with what is left of it."""
     limits: Mapping[str, Any] = search.header.experiment.get("budget") or {}
     spent = {
         "pairs": search.pairs,
-        "trainings": search.pairs / training if training else 0.0,
+        "trainings": plain_trainings(search) or 0.0,
         "trials": float(len({t.config_id for t in search.trials if t.role is Role.SEARCH})),
         "device_hours": search.device_hours,
     }

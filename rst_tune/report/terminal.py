@@ -103,7 +103,7 @@ def status_table(analysis: Analysis, *, share: float | None = None, eta: float |
         ("phase", status["phase"]),
         ("trials", counts or "none sampled yet"),
         ("trained to the end", f"{status['finished']:,}"),
-        ("pairs spent", _pairs_text(status["pairs"], status["plain_trainings"])),
+        ("pairs spent", formatting.pairs(status["pairs"], status["plain_trainings"])),
         ("device-hours", formatting.number(status["device_hours"])),
         *(("budget", _budget_text(name, **budget)) for name, budget in status["budget"].items()),
         (
@@ -118,11 +118,6 @@ def status_table(analysis: Analysis, *, share: float | None = None, eta: float |
         ("directory", status["directory"]),
     ]
     return row_table([(name, value) for name, value in rows if value], status["name"])
-
-
-def _pairs_text(pairs: float | None, trainings: float | None) -> str:
-    plain = "" if trainings is None else f" ({formatting.number(trainings, 3)} plain trainings)"
-    return formatting.number(pairs) + plain
 
 
 def _budget_text(name: str, limit: float, left: float) -> str:

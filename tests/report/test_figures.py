@@ -179,6 +179,12 @@ def test_rungs_are_drawn_for_trials_that_went_on(analysis):
     assert [t.name for t in fig.data] == [f"epoch 7 ({len(done)})"]
 
 
+def test_rungs_of_different_lengths_are_grouped_by_the_share_of_the_training(lengths):
+    done = [replace(t, rungs={round(0.35 * t.epochs): 9.0}) for t in lengths.search.trials if t.epochs >= 20]
+    assert len({t.epochs for t in done}) == 2
+    assert [t.name for t in figures.rungs(done).data] == [f"after 35 % ({len(done)})"]
+
+
 def test_attainment_names_the_search():
     rectangles = np.array([[3.0, 1.1, 3.5, np.inf, 0.9], [3.6, 1.2, 3.7, 1.4, -0.3], [1.0, 1.0, 2.0, 2.0, 0.1]])
     fig = figures.attainment(rectangles, ("<b>", "second"), (4.0, 2.1), CostAxis(1.0))

@@ -115,28 +115,28 @@
     setTimeout(() => { button.textContent = "Copy YAML"; }, 1500);
   });
 
-  // name, title, numeric, shown text, whether it is left out where all rows are equal; sorting uses the raw value
+  // name, title, numeric, shown text, the column that must vary for it to be shown; sorting uses the raw value
   const times = (value) => value === null ? "–" : short(value, 3) + " ×";
   const shown = [
     ["number", "#", true, (i) => columns.number[i]],
     ["status", "status", false, (i) => columns.status[i]],
     ["family", "schedule", false, (i) => columns.family[i]],
     ["parameters", "parameters", false, (i) => columns.parameters[i]],
-    ["compute", "compute", true, (i) => times(columns.compute[i])],
-    ["horizon", "length", true, (i) => times(columns.horizon[i]), true],
+    ["compute", "compute", true, (i) => times(columns.compute[i]), "horizon"],
+    ["horizon", "length", true, (i) => times(columns.horizon[i]), "horizon"],
     ["extra", "extra", true, (i) => columns.extra[i] === null ? "–" : short(100 * columns.extra[i], 3) + " %"],
     ["gamma_gnr", "γ_gnr", true, (i) => short(columns.gamma_gnr[i], 3)],
     ["gamma_rst", "γ_rst", true, (i) => short(columns.gamma_rst[i], 3)],
     ["rho", "ρ", true, (i) => short(columns.rho[i], 3)],
     ["rule", "rule", false, (i) => columns.rule[i]],
-    ["policy", "policy", false, (i) => columns.policy[i] || "coin", true],
+    ["policy", "policy", false, (i) => columns.policy[i] || "coin", "policy"],
     ["seed", "seed", true, (i) => columns.seed[i]],
     ["epochs", "epochs", true, (i) => columns.epochs[i]],
     ["error", "error, %", true, (i) => fixed(columns.error[i])],
     ["test", "test, %", true, (i) => fixed(columns.test[i])],
     ["seconds", "seconds", true, (i) => short(columns.seconds[i], 3)],
     ["verdict", "front", false, (i) => columns.verdict[i] || ""],
-  ].filter(([name, , , , optional]) => !optional || new Set(columns[name]).size > 1);
+  ].filter(([, , , , varied]) => !varied || new Set(columns[varied]).size > 1);
   let sorting = { name: "error", up: true };
   let visible = PAGE;
 

@@ -137,10 +137,10 @@ def _axes(points: Sequence[ConfigSummary]) -> Axes:
         "policy": [c.policy for c in configs],
         "horizon": [c.horizon for c in configs],
         "extra propagation": [p.extra_propagation for p in points],
-        **({"compute": [p.compute for p in points]} if CostAxis.of(points).lengths_differ else {}),
         "γ_rst": [c.gamma_rst for c in configs],
         "γ_gnr": [c.gamma_gnr for c in configs],
         "ρ": [c.rho for c in configs],
+        **({"compute": [p.compute for p in points]} if CostAxis.of(points).lengths_differ else {}),
         "error, %": [p.error_mean for p in points],
     }
 
