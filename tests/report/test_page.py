@@ -85,12 +85,17 @@ def test_infinite_numbers_leave_the_page_whole():
         trial(10, INF, started_at=INF, ended_at=NAN),
         trial(11, 4.2, test_error=INF),
         trial(12, 4.2, Status.STOPPED, config=odd),
+        trial(13, 4.2, Status.STOPPED, config=replace(odd, horizon=INF, total_steps=20)),
+        trial(14, 4.2, Status.STOPPED, config=replace(odd, horizon=NAN, total_steps=20)),
     ]
     found = analyze(search(*trials, devices={"gpu": INF}, experiment={"budget": {"pairs": INF}}))
     html = page.render(found)
     data = builders.page_data(html)
     assert data["trials"]["pairs"][0] is None
     assert data["trials"]["gamma_gnr"][-1] is None
+    assert data["trials"]["compute"][-2:] == [None, None]
+    horizon = data["trials"]["horizon"]
+    assert [horizon["values"][i] for i in horizon["at"][-2:]] == [None, None]
 
 
 def test_nothing_is_loaded_from_elsewhere(analysis):
