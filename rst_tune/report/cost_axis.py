@@ -38,6 +38,11 @@ class CostAxis:
         return "compute" if self.lengths_differ else "extra"
 
     @property
+    def noun(self) -> str:
+        """The name of the quantity."""
+        return "compute" if self.lengths_differ else "extra propagation"
+
+    @property
     def title(self) -> str:
         """The title of an axis."""
         if self.lengths_differ:

@@ -21,6 +21,7 @@ from rst_tune.report import formatting, page_data
 from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.formatting import escape_html
 from rst_tune.report.panels import Panel, panels
+from rst_tune.report.terminal import table_points
 
 __all__ = ["answer_section", "assemble", "figure_data", "html_table", "render", "section", "write"]
 
@@ -128,12 +129,13 @@ def html_table(heads: Sequence[str], rows: Iterable[str], label: str, name: str 
 
 
 def _front_table(analysis: Analysis) -> str:
-    if not analysis.points:
+    points = table_points(analysis)
+    if not points:
         return ""
-    columns = _front_columns(analysis.points, CostAxis.of(analysis.summaries))
+    columns = _front_columns(points, CostAxis.of(analysis.summaries))
     rows = [
         _front_row(point, [cells[i] for cells in columns.values()], point is analysis.recommended)
-        for i, point in enumerate(analysis.points)
+        for i, point in enumerate(points)
     ]
     heads = ["method", *columns, "verdict", ""]
     return html_table(heads, rows, "The front as a table", "front-table")
@@ -158,7 +160,8 @@ def _front_columns(points: Sequence[ConfigSummary], axis: CostAxis) -> dict[str,
 
 
 def _front_row(point: ConfigSummary, cells: Sequence[str], recommended: bool) -> str:
-    details = [formatting.parameters(point.config.schedule), "recommended" if recommended else ""]
+    mark = "recommended" + ("" if point.on_front else ", not on the front")
+    details = [formatting.parameters(point.config.schedule), mark if recommended else ""]
     return (
         f"<tr{' class=pick' if recommended else ''}><td class=wide>{escape_html(labels.short(point.config))}"
         + "".join(f"<small>{escape_html(text)}</small>" for text in details if text)

@@ -112,7 +112,9 @@ def _cost(axis: CostAxis, point: ConfigSummary) -> str:
 
 def _map(analysis: Analysis) -> Panel:
     note = "One marker per configuration; diamonds are on the front. Darker is better."
-    return figure_panel("map", "Error over extra propagation and γ", note, figures.landscape(analysis.summaries))
+    return figure_panel(
+        "map", f"Error over {CostAxis.of(analysis.summaries).noun} and γ", note, figures.landscape(analysis.summaries)
+    )
 
 
 def _importance(analysis: Analysis) -> Panel:

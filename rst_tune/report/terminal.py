@@ -15,7 +15,15 @@ from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.rich_tables import FittedTable, add_row, bullets, column_table, row_table, text
 from rst_tune.report.status import status_rows
 
-__all__ = ["compare_table", "comparison_axis", "errors_by_cost", "front_table", "paper_table", "status_table"]
+__all__ = [
+    "compare_table",
+    "comparison_axis",
+    "errors_by_cost",
+    "front_table",
+    "paper_table",
+    "status_table",
+    "table_points",
+]
 
 STYLES = {"confirmed": "bold green", "uncertain": "yellow", "single seed": "magenta", "dominated": "dim"}
 NOTES = {
@@ -34,8 +42,9 @@ def front_table(analysis: Analysis, width: int | None = None, limit: int | None 
     `width` defaults to that of the console; `limit` is the number of rows (None: all).
     """
     parts: list[RenderableType] = [text(formatting.sentence(analysis.answer), style="bold")]
-    if analysis.points:
-        shown = _spread(analysis.points, analysis.recommended, limit)
+    points = table_points(analysis)
+    if points:
+        shown = _spread(points, analysis.recommended, limit)
         axis = CostAxis.of(analysis.summaries)
         columns = _front_columns(shown, analysis.recommended, axis)
         numbers = [name for name in columns if name not in ("verdict", "method")]
@@ -45,10 +54,17 @@ def front_table(analysis: Analysis, width: int | None = None, limit: int | None 
             Text(""),
             FittedTable(columns=columns, numbers=numbers, drop=drop, cut="method", notes=notes, width=width),
         ]
-        if len(shown) < len(analysis.points):
-            part = f"{len(shown)} of {len(analysis.points)} points, evenly spaced"
+        if len(shown) < len(points):
+            part = f"{len(shown)} of {len(points)} points, evenly spaced"
             parts.append(text(f"{part}; all: rst-tune front --all, --json or --csv", style="dim"))
     return Group(*parts, *bullets(analysis.caveats))
+
+
+def table_points(analysis: Analysis) -> list[ConfigSummary]:
+    """Return the front by compute, with the recommended configuration: the base optimizer may not be on the front."""
+    pick = analysis.recommended
+    missing = [pick] if pick is not None and pick not in analysis.points else []
+    return sorted([*analysis.points, *missing], key=lambda p: p.compute)
 
 
 def _spread(

@@ -141,9 +141,17 @@ def test_a_schedule_shows_its_curve_and_its_heads(analysis):
 
 def test_the_map_has_a_surface_only_where_one_is_given(analysis):
     assert [t.type for t in figures.landscape(analysis.summaries).data] == ["scatter", "scatter"]
-    fig = figures.landscape(analysis.summaries, lambda cost, gamma: 4 - cost)
+    computes, gammas = np.linspace(1.05, 2.0, 5), np.array([0.5, 1.0])
+    fig = figures.landscape(analysis.summaries, (computes, gammas, np.tile(6 - computes, (2, 1))))
     assert fig.data[0].type == "contour"
-    assert fig.data[0].z[0][0] == pytest.approx(4 - fig.data[0].x[0], rel=1e-3)
+    assert list(fig.data[0].x) == pytest.approx(computes - 1)
+    assert fig.data[0].z[1][0] == pytest.approx(6 - 1.05)
+
+
+def test_over_several_lengths_the_map_is_over_compute(lengths):
+    fig = figures.landscape(lengths.summaries, (np.array([0.6, 1.0]), np.array([0.5, 1.0]), np.ones((2, 2))))
+    assert fig.layout.xaxis.type == "log"
+    assert list(fig.data[0].x) == [0.6, 1.0]
 
 
 def test_parallel_coordinates_leave_out_what_does_not_differ(analysis):

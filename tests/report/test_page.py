@@ -125,6 +125,13 @@ def test_over_several_lengths_the_page_has_compute_length_and_radius(lengths):
     assert "1 × is one training of the base optimizer" in html
 
 
+def test_a_recommended_point_that_is_not_on_the_front_is_in_the_table(lengths):
+    base = next(p for p in lengths.summaries if p.config.is_base and not p.on_front)
+    html = page.render(replace(lengths, recommended=base))
+    assert "recommended, not on the front" in html
+    assert f'data-key="{base.trial_key}"' in html
+
+
 def test_at_one_length_the_page_shows_extra_propagation(analysis):
     heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page.render(analysis))
     assert "extra" in heads

@@ -108,6 +108,15 @@ def test_a_dozen_rows_are_shown_and_the_rest_is_announced(long_front):
     assert len(front_lines(long_front, 80, limit=None)[1]) == 40
 
 
+def test_a_recommended_point_that_is_not_on_the_front_has_a_row(lengths):
+    base = next(p for p in lengths.summaries if p.config.is_base and not p.on_front)
+    _, rows = front_lines(replace(lengths, recommended=base), 80)
+    assert len(rows) == len(lengths.points) + 1
+    marked = next(row for row in rows if "→" in row)
+    assert f"{base.error_mean:.2f}" in marked
+    assert marked.rstrip().endswith("base optimizer")
+
+
 def test_a_long_name_is_cut_rather_than_broken(long_front):
     wide = replace(long_front.points[0].config, family="x" * 200)
     point = replace(long_front.points[0], config=wide)
