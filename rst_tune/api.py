@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rst_tune.analysis.analysis import Analysis
     from rst_tune.analysis.compare import Comparison
+    from rst_tune.analysis.replicates import ConfigSummary
     from rst_tune.records import Search
     from rst_tune.report.progress import ProgressView
     from rst_tune.tracking import SyncResult, UiPage
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from rst_tune.tuning.experiment import Experiment
 
 __all__ = [
-    "analyze", "compare", "doctor", "export", "find_search", "finish", "list_entries", "load_experiment", "paper", "plan",
-    "search", "status", "sync", "train", "training_result", "ui", "write_report",
+    "analyze", "compare", "doctor", "export", "find_search", "finish", "front_point", "list_entries", "load_experiment",
+    "paper", "plan", "search", "status", "sync", "train", "training_result", "ui", "write_report",
 ]  # fmt: skip
 
 REPORT_NAME = "report.html"
@@ -81,6 +82,15 @@ def analyze(directory: Path | str | None = None) -> "Analysis":
     from rst_tune.analysis.analysis import analyze as analysis_of
 
     return analysis_of(find_search(directory))
+
+
+def front_point(analysis: "Analysis", *, at: float | None, error: float | None) -> "ConfigSummary | None":
+    """Return the point of the front for a compute or an error; None where neither is given."""
+    if at is not None and error is not None:
+        raise InputError(f"one of --at and --error asks for a point, but both are given ({at:g}, {error:g}): drop one")
+    if at is not None:
+        return analysis.at(at)
+    return analysis.for_error(error) if error is not None else None
 
 
 def search(

@@ -148,19 +148,25 @@ def status(directory: Directory = None, as_json: Json = False) -> None:
         out.print(api.status_table(directory))
 
 
-@app.command(epilog="Example: rst-tune front --csv > front.csv")
+@app.command(epilog="Example: rst-tune front --at 1.0")
 def front(
     directory: Directory = None,
+    at: Annotated[float | None, typer.Option(help="One point: at most this × the compute of a plain training")] = None,
+    error: Annotated[float | None, typer.Option(help="One point: the cheapest of at most this error, in %")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All rows of a long front")] = False,
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="One line per point")] = False,
 ) -> None:
     """Print the front: error, standard error, seeds, P(non-dominated), test error."""
     found = api.analyze(directory)
+    point = api.front_point(found, at=at, error=error)
+    rows = found.rows(None if point is None else [point])
     if as_json:
-        _print_json(found.rows())
+        _print_json(rows)
     elif as_csv:
-        api.write_csv(found.rows(), sys.stdout)
+        api.write_csv(rows, sys.stdout)
+    elif point is not None:
+        _echo(found.sentence(point))
     else:
         out.print(api.front_table(found, width=out.width, limit=None if everything else 12))
 

@@ -1,21 +1,23 @@
 """The analysis of one state of a search: one surrogate fit, from which front, recommendation and report are computed.
 
-The front is that of the posterior errors. The recommended point follows the one-standard-error rule: the cheapest
-replicated point of the front whose posterior and measured errors are both within one standard error of the lowest
-posterior error. Where fewer than two points of the front have two seeds, it is the knee of the front.
+The front is that of the posterior errors. The rule by which its point is recommended is in `answer`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from rst_tune.analysis import labels, pareto
+from rst_tune.analysis.answer import answer, point_sentence, recommended
+from rst_tune.analysis.baselines import Baselines
 from rst_tune.analysis.caveats import caveats
 from rst_tune.analysis.questions import Answer, answers
-from rst_tune.analysis.replicates import ConfigSummary, front_mask, summarize_configs
+from rst_tune.analysis.replicates import ConfigSummary, diverged_trials, front_mask, summarize_configs
 from rst_tune.analysis.rungs import RungCorrelation, expected_finals, rung_correlations
 from rst_tune.analysis.surrogate import MIN_TRIALS, Surrogate, fit_surrogate
+from rst_tune.errors import InputError
 from rst_tune.records import Search
 
 if TYPE_CHECKING:
@@ -27,10 +29,11 @@ Rows = tuple[ConfigSummary, ...]
 HTML_COLUMNS = (
     "compute", "error_mean", "error_sem", "seeds", "p_nondominated", "verdict", "test_error_mean"
 )  # fmt: skip
-_OF_CONFIG = ("family", "schedule", "rule", "rule_options", "rho", "gamma_gnr", "gamma_rst", "horizon", "compute")
+_OF_CONFIG = ("family", "schedule", "rule", "rule_options", "rho", "gamma_gnr", "gamma_rst", "horizon")
 _OF_SUMMARY = (
-    "extra_propagation", "error_mean", "error_sem", "error_posterior", "error_posterior_sd", "seeds", "p_nondominated",
-    "verdict", "test_error_mean", "test_error_sem", "config_id", "trial_key",
+    "compute", "extra_propagation", "error_mean", "error_sem", "error_posterior", "error_posterior_sd", "seeds",
+    "seeds_total", "diverged", "p_nondominated", "verdict", "test_error_mean", "test_error_sem",
+    "config_id", "trial_key",
 )  # fmt: skip
 
 
@@ -43,7 +46,7 @@ class Analysis:
         summaries: every configuration with a finished trial, by cost, then error.
         points: the delivered front, by cost.
         confirmed: the points of P(non-dominated) >= 0.95.
-        base, sam: the most replicated summaries of the two baselines.
+        baselines: the base optimizer at all its lengths, SAM, and the comparisons with them.
         reference: the reference point (error, compute).
         hypervolume: that of the delivered front.
         caveats: what is missing or uncertain.
@@ -56,19 +59,59 @@ class Analysis:
     points: Rows
     confirmed: Rows
     recommended: ConfigSummary | None
-    base: ConfigSummary | None
-    sam: ConfigSummary | None
+    baselines: Baselines
     reference: tuple[float, float] | None
     hypervolume: float | None
     caveats: tuple[str, ...]
     answer: str
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the front as plain rows, for JSON, CSV and tables."""
+    @property
+    def base(self) -> ConfigSummary | None:
+        """The base optimizer at the recipe's length."""
+        return self.baselines.base
+
+    @property
+    def base_curve(self) -> Rows:
+        """The base optimizer at all its lengths, by compute: what training longer gives."""
+        return self.baselines.curve
+
+    @property
+    def sam(self) -> ConfigSummary | None:
+        """SAM at the recipe's length."""
+        return self.baselines.sam
+
+    def rows(self, points: Sequence[ConfigSummary] | None = None) -> list[dict[str, Any]]:
+        """Return the front, or some of its points, as plain rows, for JSON, CSV and tables."""
         return [
             {name: getattr(p.config, name) for name in _OF_CONFIG} | {name: getattr(p, name) for name in _OF_SUMMARY}
-            for p in self.points
+            for p in (self.points if points is None else points)
         ]
+
+    def at(self, compute: float) -> ConfigSummary:
+        """Return the most accurate point of the front that costs at most `compute`."""
+        able = [p for p in self.points if p.compute <= compute * (1 + 1e-9)]
+        if not able:
+            raise InputError(f"a point of the front must cost at most {compute:g} ×, but {self._least('compute')}")
+        return min(able, key=lambda p: p.error_posterior)
+
+    def for_error(self, error: float) -> ConfigSummary:
+        """Return the cheapest point of the front whose error, measured and posterior, is at most `error` percent."""
+        able = [p for p in self.points if max(p.error_posterior, p.error_mean) <= error]
+        if not able:
+            raise InputError(f"a point of the front must have at most {error:g} % error, but {self._least('error')}")
+        return min(able, key=lambda p: p.compute)
+
+    def _least(self, axis: str) -> str:
+        if not self.points:
+            return "the front is empty: no trial was trained to its end"
+        if axis == "compute":
+            return f"the cheapest costs {min(p.compute for p in self.points):.3g} ×: ask for that or more"
+        lowest = min(max(p.error_posterior, p.error_mean) for p in self.points)
+        return f"the lowest is {lowest:.2f} %: ask for that or more"
+
+    def sentence(self, point: ConfigSummary) -> str:
+        """Return a point with its compute, its error and the baselines, in one sentence."""
+        return point_sentence(point, self.baselines)
 
     @cached_property
     def hypervolume_history(self) -> list[tuple[float, float, float]]:
@@ -93,7 +136,7 @@ class Analysis:
     @cached_property
     def questions(self) -> list[Answer]:
         """The paper's questions, answered from this search."""
-        return answers(self.summaries)
+        return answers(self.summaries, self.search.header)
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in ("configuration", *HTML_COLUMNS))
@@ -106,26 +149,26 @@ class Analysis:
 def analyze(search: Search) -> Analysis:
     """Return the analysis of a search, finished or not."""
     finished = search.finished()
-    surrogate = fit_surrogate([*finished, *expected_finals(search)]) if len(finished) >= MIN_TRIALS else None
+    known = [*finished, *expected_finals(search), *diverged_trials(search)]
+    surrogate = fit_surrogate(known) if len(finished) >= MIN_TRIALS else None
     rows = tuple(summarize_configs(search, surrogate))
     points = tuple(row for row in rows if row.on_front)
     reference = pareto.reference_point(search)
-    recommended = _recommended(points)
-    base = max((row for row in rows if row.config.is_recipe), key=lambda r: r.seeds, default=None)
-    sam = max((row for row in rows if row.config.is_sam), key=lambda r: r.seeds, default=None)
+    baselines = Baselines(rows=rows, surrogate=surrogate)
+    gains = baselines.gains(points)
+    recommendation = recommended(points, baselines, gains)
     return Analysis(
         search=search,
         surrogate=surrogate,
         summaries=rows,
         points=points,
         confirmed=tuple(p for p in points if p.verdict == "confirmed"),
-        recommended=recommended,
-        base=base,
-        sam=sam,
+        recommended=recommendation,
+        baselines=baselines,
         reference=reference,
         hypervolume=pareto.hypervolume(_coordinates(points), reference) if reference else None,
         caveats=tuple(caveats(search, rows)),
-        answer=_answer(search, recommended, base, sam),
+        answer=answer(recommendation, baselines, gains) if search.trials else "no answer: the search is empty",
     )
 
 
@@ -137,35 +180,3 @@ def _cell(value: object) -> str:
     if value is None:
         return "–"
     return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def _recommended(points: Rows) -> ConfigSummary | None:
-    """Return the recommended point of the front (see the module).
-
-    The standard error is that of the lowest point, measured or posterior, whichever is larger. With the standard error
-    of a difference, a point with a very uncertain mean would always qualify.
-    """
-    replicated = tuple(p for p in points if p.seeds > 1)
-    if len(replicated) < 2:
-        index = pareto.knee(_coordinates(points))
-        return points[index or 0] if points else None
-    best = min(replicated, key=lambda p: p.error_posterior)
-    limit = best.error_posterior + max(best.error_sem or 0.0, best.error_posterior_sd or 0.0)
-    near = (p for p in replicated if max(p.error_posterior, p.error_mean) <= limit)
-    return min(near, key=lambda p: p.compute, default=best)
-
-
-def _answer(search: Search, point: ConfigSummary | None, base: ConfigSummary | None, sam: ConfigSummary | None) -> str:
-    if point is None:
-        return "no answer yet: no trial was trained to its end" if search.trials else "no answer: the search is empty"
-    text = f"train with {labels.describe(point.config)}: error {_result(point)} extra compute"
-    if sam is not None and sam is not point:
-        text += f"; SAM gives {_result(sam)}"
-    elif base is not None and base is not point:
-        text += f"; the base optimizer gives {_result(base)}"
-    return text
-
-
-def _result(point: ConfigSummary) -> str:
-    noise = " % (one seed)" if point.error_sem is None else f" ± {point.error_sem:.2f} %"
-    return f"{point.error_mean:.2f}{noise} at {100 * point.extra_propagation:.3g} %"

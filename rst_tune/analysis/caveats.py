@@ -47,17 +47,17 @@ def _of_trials(search: Search, rows: Rows) -> list[tuple[bool, str]]:
 
 
 def _of_noise(rows: Rows) -> list[tuple[bool, str]]:
-    if not any(row.seeds > 1 for row in rows):
+    if not any(row.seeds_total > 1 for row in rows):
         return [(True, "one seed per configuration: the noise is unknown, and the front is likely lucky")]
     points = [row for row in rows if row.on_front]
     confirmed = sum(p.verdict == "confirmed" for p in points)
-    single = [row for row in rows if row.seeds == 1]
+    single = [row for row in rows if row.seeds_total == 1]
     better = sum(any(_dominates(row, p) for p in points) for row in single)
     return [
         (True, f"{confirmed} of {len(points)} points of the front are confirmed (P(non-dominated) >= {CONFIRMED})"),
         (bool(single), f"{len(single)} of {len(rows)} configurations have one seed; P(non-dominated) shrinks them"),
         (
-            better > 0 and not any(p.seeds == 1 for p in points),
+            better > 0 and not any(p.seeds_total == 1 for p in points),
             f"{better} configurations with one seed look better than a point of the front, likely by luck: "
             "run a second seed",
         ),
@@ -72,8 +72,14 @@ def _of_baselines(search: Search, rows: Rows) -> list[tuple[bool, str]]:
     several = len(rows) > 1
     untested = all(row.test_error_mean is None for row in rows if row.on_front)
     one_cost, one_error = len({r.compute for r in rows}) == 1, len({r.error_mean for r in rows}) == 1
+    lengths = {r.config.horizon for r in rows}
+    base_lengths = {r.config.horizon for r in rows if r.config.is_base}
     return [
-        (not any(r.config.is_base for r in rows), "the base optimizer was not run: there is no zero to compare with"),
+        (
+            len(lengths) > 1 and len(base_lengths) == 1,
+            "the base optimizer was trained at one length only: what training longer would give is not known",
+        ),
+        (not base_lengths, "the base optimizer was not run: there is no zero to compare with"),
         (not any(r.config.is_sam for r in rows), "SAM was not run: there is no full cost to compare with"),
         (search.reference is None, "the reference point is derived from the trials, not fixed before them"),
         (untested, "the test set has not been read: errors are on the validation split"),

@@ -38,7 +38,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class CostDifference:
-    """The lowest error of one search at most at `cost`, minus that of the first search; below 0 it is better."""
+    """The lowest error of one search at most at a compute of `cost`, minus that of the first; below 0 it is better."""
 
     name: str
     cost: float

@@ -18,12 +18,12 @@ __all__ = ["FORMATS", "trial_rows", "write_export"]
 Rows = list[dict[str, Any]]
 
 _OF_TRIAL = (
-    "key", "number", "role", "status", "reason", "seed", "epochs", "full_horizon", "error", "test_error", "pairs",
-    "seconds", "config_id",
+    "key", "number", "role", "status", "reason", "seed", "epochs", "full_horizon", "error", "test_error", "compute",
+    "pairs", "seconds", "config_id",
 )  # fmt: skip
 _OF_CONFIG = (
     "family", "schedule", "rule", "rule_options", "policy", "policy_options", "cap", "rho", "gamma_gnr", "gamma_rst",
-    "extra_propagation", "horizon", "compute", "total_steps", "params",
+    "extra_propagation", "horizon", "effect", "strain", "lateness", "total_steps", "params",
 )  # fmt: skip
 _OF_RUN = ("sampled_at", "started_at", "ended_at", "node", "worker", "ray_trial", "rungs", "history")
 COLUMNS = (*_OF_TRIAL, *_OF_CONFIG, *_OF_RUN)

@@ -142,7 +142,7 @@ def _difference(row: PublishedRow, ours: ConfigSummary) -> Beside:
     if sem is not None:
         theirs = row.error_sd / np.sqrt(row.seeds)
         variance = sem**2 + theirs**2
-        spread = sem**4 / (ours.seeds - 1) + theirs**4 / (row.seeds - 1)
+        spread = sem**4 / (ours.seeds_total - 1) + theirs**4 / (row.seeds - 1)
         half = float(stats.t.ppf(0.975, variance**2 / spread if spread > 0 else 1.0) * np.sqrt(variance))
         low, high = gap - half, gap + half
     return Beside(published=row, ours=ours, split=split, difference=gap, low=low, high=high)

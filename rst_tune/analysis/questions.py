@@ -5,8 +5,9 @@ of a least-squares fit over configurations, with cost and gamma, their squares a
 a heteroscedasticity-consistent (HC3) interval.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from scipy import stats
 
 from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary, mean_posterior
+from rst_tune.records import SearchStarted
 
 __all__ = ["Answer", "answers", "best_gamma", "constant_or_rest", "end_hurts", "end_weight", "half_cost"]
 
@@ -63,6 +65,12 @@ class _Question:
             configurations=configurations, text=text,
         )  # fmt: skip
 
+    def not_asked(self) -> Answer:
+        return Answer(
+            question=self.question, claim=self.claim, verdict="not asked", effect=None, low=None, high=None,
+            configurations=0, text="not asked in this search: a grid asks it (sampler.name=grid)",
+        )  # fmt: skip
+
 
 _END_HURTS = _Question(
     question="Does SGD near the end of training hurt?",
@@ -90,9 +98,16 @@ _HALF_COST = _Question(
 )
 
 
-def answers(rows: Rows) -> list[Answer]:
-    """Return the answers to all questions from the summaries of a search; without data an answer says what to run."""
-    return [end_hurts(rows), constant_or_rest(rows), best_gamma(rows), half_cost(rows)]
+def answers(rows: Rows, header: SearchStarted) -> list[Answer]:
+    """Return the answers to all questions from the summaries of a search; without data an answer says what to run.
+
+    Only a grid asks them: a sampler that follows the errors trains the better families and gammas more often, and more
+    often where they are good.
+    """
+    sampler: Mapping[str, Any] = header.experiment.get("sampler") or {}
+    if sampler.get("name") == "grid":
+        return [end_hurts(rows), constant_or_rest(rows), best_gamma(rows), half_cost(rows)]
+    return [each.not_asked() for each in (_END_HURTS, _CONSTANT_OR_REST, _BEST_GAMMA, _HALF_COST)]
 
 
 def end_weight(row: ConfigSummary) -> float | None:
@@ -153,7 +168,7 @@ def half_cost(rows: Rows) -> Answer:
 
 def _distance(row: ConfigSummary) -> tuple[bool, bool, float]:
     away = abs(row.extra_propagation - 0.5) + abs(row.config.gamma_rst - 1.0)
-    return row.seeds < 2, row.config.family != "constant", away
+    return row.seeds_total < 2, row.config.family != "constant", away
 
 
 def _effect(rows: Rows, treated: Sequence[bool], gamma: bool = True, family: bool = False) -> Effect | None:
@@ -165,7 +180,7 @@ def _effect(rows: Rows, treated: Sequence[bool], gamma: bool = True, family: boo
     columns = [flag, np.ones(len(flag)), cost, cost**2, *([value, value**2] if gamma else [])]
     for kinds in ([[row.config.family for row in rows]] if family else []) + [[row.config.rule for row in rows]]:
         columns += [np.array([kind == choice for kind in kinds], dtype=float) for choice in sorted(set(kinds))[1:]]
-    weight = np.sqrt([row.seeds for row in rows])
+    weight = np.sqrt([row.seeds_total for row in rows])
     target = np.array([row.error_mean for row in rows])
     return _coefficient(np.column_stack(columns) * weight[:, None], target * weight)
 

@@ -1,8 +1,8 @@
 """Every configuration of a search with its mean, standard error, posterior error, P(non-dominated) and a verdict."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, nan, sqrt
+from math import exp, hypot, isfinite, nan, sqrt
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -10,15 +10,17 @@ import numpy as np
 
 from rst_tune.analysis.features import FeatureEncoding
 from rst_tune.analysis.pareto import nondominated
-from rst_tune.analysis.replicate_model import MeanPosterior, fit_means, nondominated_probability
+from rst_tune.analysis.replicate_model import PRIOR_DF, MeanPosterior, fit_means, nondominated_probability
 from rst_tune.analysis.surrogate import Surrogate
-from rst_tune.records import Role, SchedulePreview, Search, Trial, TrialConfig, scored_trials
+from rst_tune.records import Role, SchedulePreview, Search, Status, Trial, TrialConfig, scored_trials
 
 __all__ = [
     "CONFIRMED",
     "DISMISSED",
     "ConfigSummary",
     "Verdict",
+    "chance_error",
+    "diverged_trials",
     "front_mask",
     "mean_posterior",
     "nondominated_probabilities",
@@ -30,15 +32,18 @@ Verdict = Literal["confirmed", "uncertain", "dominated", "single seed"]
 
 CONFIRMED = 0.95
 DISMISSED = 0.05
+MIN_LIMITED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigSummary:
     """One configuration and its replicates. Errors are in percent, on the validation split.
 
-    `error_mean` is measured over its own seeds. `error_posterior` is the posterior mean of the surrogate, which
-    shrinks a lucky single run towards its neighbours; without a surrogate it equals `error_mean`. The front is that
-    of the posterior errors.
+    `error_mean` is measured over its own seeds; a diverged one counts with the error of chance. `error_posterior` is
+    the posterior mean of the surrogate, which shrinks a lucky single run towards its neighbours, and one of at least
+    `MIN_LIMITED` seeds by at most one standard error; without a surrogate it equals `error_mean`. The front is that of
+    the posterior errors. `seeds` came to an end, `seeds_total` with the diverged ones; `errors` and `seed_ids` have all
+    of them. `trial_key` is a replicate where there is one, because the models of replicates are kept.
     """
 
     config_id: str
@@ -51,6 +56,8 @@ class ConfigSummary:
     error_posterior: float
     error_posterior_sd: float | None
     seeds: int
+    seeds_total: int
+    diverged: int
     errors: tuple[float, ...]
     seed_ids: tuple[int, ...]
     p_nondominated: float | None
@@ -68,27 +75,45 @@ def summarize_configs(search: Search, surrogate: Surrogate | None) -> list[Confi
     alone: once confirmation began, only a replicated configuration may dominate another one, and the value of a single
     run is the probability that it joins those.
     """
-    rows = _with_posterior_errors(_summaries(search.by_config()), surrogate)
+    finished, chance = search.finished(), chance_error(search)
+    rows = _summaries([*finished, *_diverged(search.trials, chance, {t.config_id for t in finished})])
+    rows = _with_posterior_errors(rows, surrogate, chance)
     chances = _chances(rows, replicated_mask(rows, search))
     points = [
         (row.error_posterior if allowed else nan, row.compute)
         for row, allowed in zip(rows, front_mask(rows, search), strict=True)
     ]
     rows = [
-        replace(row, p_nondominated=chance, on_front=bool(member), verdict=_verdict(row.seeds, chance))
+        replace(row, p_nondominated=chance, on_front=bool(member), verdict=_verdict(row, chance))
         for row, chance, member in zip(rows, chances, nondominated(points), strict=True)
     ]
     return sorted(rows, key=lambda r: (r.compute, r.error_posterior, r.config_id))
 
 
-def nondominated_probabilities(trials: Sequence[Trial]) -> dict[str, float | None]:
-    """Return P(non-dominated) of the configurations of some trials among each other, by configuration."""
-    groups: dict[str, list[Trial]] = {}
-    for trial in trials:
-        if trial.finished:
-            groups.setdefault(trial.config_id, []).append(trial)
-    rows = _summaries(groups)
-    return dict(zip(groups, _chances(rows, [True] * len(rows)), strict=True))
+def chance_error(search: Search) -> float:
+    """Return the error of guessing, in percent, from the number of classes; 100 where that is not known."""
+    classes = search.header.data.get("classes")
+    return 100.0 * (1 - 1 / classes) if isinstance(classes, int) and classes > 1 else 100.0
+
+
+def diverged_trials(search: Search) -> list[Trial]:
+    """Return the diverged trials with the error of chance."""
+    return _diverged(search.trials, chance_error(search), {t.config_id for t in search.trials})
+
+
+def _diverged(trials: Sequence[Trial], chance: float, configs: Collection[str]) -> list[Trial]:
+    found = [t for t in trials if t.status is Status.DIVERGED and t.full_horizon and t.has_cost]
+    return [replace(t, error=chance) for t in found if t.config_id in configs]
+
+
+def nondominated_probabilities(trials: Sequence[Trial], chance: float = 100.0) -> dict[str, float | None]:
+    """Return P(non-dominated) of the configurations of some trials among each other, by configuration.
+
+    Diverged trials count with the error `chance`; a configuration of nothing else is left out.
+    """
+    ended = {t.config_id for t in trials if t.finished}
+    rows = _summaries([*(t for t in trials if t.finished), *_diverged(trials, chance, ended)])
+    return dict(zip((row.config_id for row in rows), _chances(rows, [True] * len(rows)), strict=True))
 
 
 def front_mask(rows: Sequence[ConfigSummary], search: Search) -> list[bool]:
@@ -102,7 +127,7 @@ def replicated_mask(rows: Sequence[ConfigSummary], search: Search) -> list[bool]
 
     With a single replicated configuration every one counts: that one alone would be the whole front.
     """
-    replicated = [row.seeds > 1 for row in rows]
+    replicated = [row.seeds_total > 1 for row in rows]
     confirming = any(trial.role is Role.CONFIRM for trial in search.finished())
     return replicated if confirming and sum(replicated) > 1 else [True] * len(rows)
 
@@ -110,38 +135,55 @@ def replicated_mask(rows: Sequence[ConfigSummary], search: Search) -> list[bool]
 def mean_posterior(points: Sequence[ConfigSummary], rows: Sequence[ConfigSummary]) -> MeanPosterior | None:
     """Return the joint posterior of the true errors of `points`, with the noise measured on all replicates of `rows`.
 
-    None where no configuration has two seeds.
+    A diverged seed is no noise: it would widen the intervals of all others. A configuration that has one enters with
+    its own mean and standard error. None where no configuration has two seeds.
     """
     chosen = {point.config_id for point in points}
-    everything = [*points, *(row for row in rows if row.seeds > 1 and row.config_id not in chosen)]
-    if not points or not any(row.seeds > 1 for row in everything):
+    everything = [*points, *(row for row in rows if row.seeds_total > 1 and row.config_id not in chosen)]
+    if not points or not any(row.seeds_total > 1 for row in everything):
         return None
-    errors = [dict(zip(row.seed_ids, row.errors, strict=True)) for row in everything]
-    configs = [row.config for row in everything]
+    stable = [row for row in everything if not row.diverged]
+    stable = stable if any(row.seeds_total > 1 for row in stable) else everything
+    errors = [dict(zip(row.seed_ids, row.errors, strict=True)) for row in stable]
+    configs = [row.config for row in stable]
     features = FeatureEncoding.of(configs).encode(configs)
     # The regression is linear, the error is not: length, effect and strain enter with their squares.
     features = np.column_stack([features, features[:, :3] ** 2])
-    return fit_means(errors, features).subset(np.arange(len(points)))
+    posterior = fit_means(errors, features)
+    place = {row.config_id: k for k, row in enumerate(stable)}
+    found = posterior.subset(np.array([place.get(point.config_id, 0) for point in points]))
+    for k, point in enumerate(points):
+        if point.config_id not in place:
+            found.mean[k], found.scale[k], found.weights[k] = point.error_mean, point.error_sem or 0.0, 0.0
+            found.df[k] = point.seeds_total - 1 + PRIOR_DF
+    return found
 
 
-def _summaries(groups: Mapping[str, list[Trial]]) -> list[ConfigSummary]:
-    return [_summary(config_id, scored_trials(trials)) for config_id, trials in groups.items()]
+def _summaries(trials: Sequence[Trial]) -> list[ConfigSummary]:
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.config_id, []).append(trial)
+    return [_summary(config_id, scored_trials(group)) for config_id, group in groups.items()]
 
 
 def _summary(config_id: str, trials: list[Trial]) -> ConfigSummary:
     errors = tuple(float(t.error) for t in trials if t.error is not None)
     tests = [t.test_error for t in trials if t.test_error is not None and isfinite(t.test_error)]
+    ended = [t for t in trials if t.finished]
+    kept = next((t for t in ended if t.role is Role.CONFIRM), (ended or trials)[0])
     return ConfigSummary(
         config_id=config_id,
         config=trials[0].config,
         preview=trials[0].preview,
         extra_propagation=trials[0].extra_propagation,
-        compute=fmean(t.compute for t in trials),
+        compute=fmean(t.compute for t in ended or trials),
         error_mean=fmean(errors),
         error_sem=_sem(errors),
         error_posterior=fmean(errors),
         error_posterior_sd=None,
-        seeds=len(errors),
+        seeds=len(ended),
+        seeds_total=len(errors),
+        diverged=len(trials) - len(ended),
         errors=errors,
         seed_ids=tuple(t.seed for t in trials),
         p_nondominated=None,
@@ -149,7 +191,7 @@ def _summary(config_id: str, trials: list[Trial]) -> ConfigSummary:
         verdict="single seed",
         test_error_mean=fmean(tests) if tests else None,
         test_error_sem=_sem(tests),
-        trial_key=trials[0].key,
+        trial_key=kept.key,
     )
 
 
@@ -157,20 +199,39 @@ def _sem(values: Sequence[float]) -> float | None:
     return stdev(values) / sqrt(len(values)) if len(values) > 1 else None
 
 
-def _with_posterior_errors(rows: list[ConfigSummary], surrogate: Surrogate | None) -> list[ConfigSummary]:
+def _with_posterior_errors(
+    rows: list[ConfigSummary], surrogate: Surrogate | None, chance: float
+) -> list[ConfigSummary]:
     if surrogate is None or not rows:
         return rows
     mean, sd = surrogate.log_errors([row.config for row in rows])
-    errors = np.exp(mean)
-    return [
-        replace(row, error_posterior=float(error), error_posterior_sd=float(error * width))
-        for row, error, width in zip(rows, errors, sd, strict=True)
-    ]
+    noise = surrogate.noise_sd
+    return [_with_posterior(row, exp(m), exp(m) * s, noise, chance) for row, m, s in zip(rows, mean, sd, strict=True)]
 
 
-def _verdict(seeds: int, chance: float | None) -> Verdict:
-    if seeds < 2 or chance is None:
+def _with_posterior(row: ConfigSummary, error: float, sd: float, noise: float, chance: float) -> ConfigSummary:
+    """Return the summary with the surrogate's error, limited by what its replicates measured.
+
+    The limit of one standard error is that of Efron and Morris (limited translation estimators, 1972): it keeps most of
+    the gain of shrinking and bounds the harm where a configuration is unlike its neighbours. Where seeds diverged, the
+    surrogate's error is that of the others.
+    """
+    total, share = row.seeds_total, row.diverged / row.seeds_total
+    if total >= MIN_LIMITED and not row.diverged:
+        width = max(row.error_sem or 0.0, noise * row.error_mean / sqrt(total))
+        error = min(max(error, row.error_mean - width), row.error_mean + width)
+    if row.diverged:
+        error = min(error, chance)
+        spread = (chance - error) * sqrt(share * (1 - share) / total)
+        error, sd = (1 - share) * error + share * chance, hypot((1 - share) * sd, spread)
+    return replace(row, error_posterior=float(error), error_posterior_sd=float(sd))
+
+
+def _verdict(row: ConfigSummary, chance: float | None) -> Verdict:
+    if row.seeds_total < 2 or chance is None:
         return "single seed"
+    if row.diverged and chance > DISMISSED:
+        return "uncertain"
     return "confirmed" if chance >= CONFIRMED else "dominated" if chance <= DISMISSED else "uncertain"
 
 

@@ -94,6 +94,7 @@ def test_every_trial_is_exported_and_read_back(search, tmp_path, kind):
     for row, own in zip(rows, search.trials, strict=True):
         assert json.loads(row["schedule"]) == own.config.schedule
         assert row["status"] == own.status
+        assert float(row["compute"]) == own.compute
         if own.error is not None:
             assert float(row["error"]) == own.error
         else:

@@ -7,7 +7,7 @@ import pytest
 from rst_tune.analysis import questions
 from rst_tune.analysis.analysis import analyze
 from rst_tune.analysis.importance import PARAMETERS, importance
-from rst_tune.records import SchedulePreview, load
+from rst_tune.records import SchedulePreview, SearchStarted, load
 from tests.analysis.builders import runs, search_of, trial
 from tests.analysis.synthetic import make_config, make_preview, write_search
 
@@ -40,8 +40,11 @@ def test_importance_says_what_is_missing(tmp_path, trials, said):
     assert any(said in note for note in found.caveats)
 
 
+GRID = SearchStarted(experiment={"sampler": {"name": "grid"}})
+
+
 def test_the_questions_are_answered_as_the_truth_has_them(search):
-    ends, constant, gamma, half = analyze(search).questions
+    ends, constant, gamma, half = analyze(replace(search, header=GRID)).questions
     assert ends.verdict == "yes"
     assert 0.1 < ends.effect < 0.4
     assert constant.effect < 0
@@ -83,7 +86,16 @@ def test_a_schedule_leans_by_its_curve_or_its_name():
 
 @pytest.mark.parametrize("trials", [[], [trial(0.5, 0, 3.0)], runs(0.0, [4.0, 4.1], 0.0) + runs(0.5, [3.0, 3.1])])
 def test_questions_without_data_say_what_to_run(tmp_path, trials):
-    for answer in analyze(search_of(trials, tmp_path)).questions:
+    for answer in analyze(search_of(trials, tmp_path, sampler={"name": "grid"})).questions:
         assert answer.verdict == "no data"
         assert answer.effect is answer.low is answer.high is None
         assert "run " in answer.text
+
+
+@pytest.mark.parametrize("sampler", [{"name": "front"}, {"name": "tpe"}, None])
+def test_a_sampler_that_follows_the_errors_asks_no_question(search, sampler):
+    header = SearchStarted(experiment={"sampler": sampler})
+    for answer in analyze(replace(search, header=header)).questions:
+        assert answer.verdict == "not asked"
+        assert answer.text.startswith("not asked in this search")
+        assert answer.effect is answer.low is answer.high is None
