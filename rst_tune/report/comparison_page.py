@@ -8,8 +8,8 @@ from rst_tune.files import write_text
 from rst_tune.report import figures, formatting
 from rst_tune.report.formatting import escape_html
 from rst_tune.report.page import answer_section, assemble, figure_data, html_table, section
-from rst_tune.report.panels import FRONT_NOTE, Panel, figure_panel
-from rst_tune.report.terminal import errors_by_cost
+from rst_tune.report.panels import COMPUTE_NOTE, FRONT_NOTE, Panel, figure_panel
+from rst_tune.report.terminal import comparison_axis, errors_by_cost
 
 __all__ = ["panels", "render", "verdict", "write"]
 
@@ -39,7 +39,8 @@ def panels(comparison: Comparison) -> list[Panel]:
     fronts = {entry.name: entry.analysis.points for entry in comparison.entries}
     others = [entry.name for entry in comparison.entries[1:]]
     differences = [_difference(comparison, other, index) for index, other in enumerate(others)]
-    return [figure_panel("fronts", "The fronts", FRONT_NOTE, figures.compare(fronts)), *differences]
+    note = FRONT_NOTE + COMPUTE_NOTE * comparison_axis(comparison).lengths_differ
+    return [figure_panel("fronts", "The fronts", note, figures.compare(fronts)), *differences]
 
 
 def _difference(comparison: Comparison, other: str, index: int) -> Panel:
@@ -54,7 +55,8 @@ def _difference(comparison: Comparison, other: str, index: int) -> Panel:
         "Colour: the search with the higher probability of attaining a point or a better one, given the noise "
         "between seeds."
     )
-    return figure_panel(name, title, note, figures.attainment(rectangles, (first, other), comparison.reference))
+    axis = comparison_axis(comparison)
+    return figure_panel(name, title, note, figures.attainment(rectangles, (first, other), comparison.reference, axis))
 
 
 def verdict(comparison: Comparison) -> str:
@@ -82,7 +84,8 @@ def _tables(comparison: Comparison) -> str:
     if not rows:
         return table
     note = '<p class="note under">Differences from the first search with 95 % intervals; below 0 is better.</p>'
-    return table + _text_table(("error within", first, *(f"{name}, difference" for name in others)), rows) + note
+    head = f"error within {comparison_axis(comparison).name}"
+    return table + _text_table((head, first, *(f"{name}, difference" for name in others)), rows) + note
 
 
 def _text_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

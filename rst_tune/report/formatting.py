@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from rst_tune.records import TrialConfig
+
 __all__ = [
     "MISSING",
     "cost",
@@ -17,10 +19,13 @@ __all__ = [
     "format_value",
     "interval",
     "json_safe",
+    "multiple",
     "number",
     "one_line",
+    "pairs",
     "parameters",
     "probability",
+    "radius",
     "sentence",
     "timestamp",
     "unbroken",
@@ -65,6 +70,29 @@ def cost(extra_propagation: float | None) -> str:
     if extra_propagation is None or not math.isfinite(extra_propagation):
         return MISSING
     return f"{number(100 * extra_propagation, 3)} %"
+
+
+def multiple(value: float | None) -> str:
+    """Return a compute or a length as a multiple of that of the recipe.
+
+    >>> multiple(0.35), multiple(2.0), multiple(None)
+    ('0.35 ×', '2 ×', '–')
+    """
+    return MISSING if value is None or not math.isfinite(value) else f"{number(value, 3)} ×"
+
+
+def radius(config: TrialConfig) -> str:
+    """Return rho; the base optimizer has none."""
+    return MISSING if config.is_base else number(config.rho, 3)
+
+
+def pairs(count: float | None, trainings: float | None) -> str:
+    """Return propagation pairs, and how many plain trainings they are.
+
+    >>> pairs(12000.0, 40.0), pairs(12000.0, None)
+    ('12,000 (40 plain trainings)', '12,000')
+    """
+    return number(count) + ("" if trainings is None else f" ({number(trainings, 3)} plain trainings)")
 
 
 def difference(gap: float, low: float | None, high: float | None) -> str:
@@ -180,12 +208,12 @@ def json_safe(value: Any) -> Any:
 
 
 def unbroken(text: str) -> str:
-    """Return text with non-breaking spaces around ± and =, and before %.
+    """Return text with non-breaking spaces around ± and =, and before % and ×.
 
     >>> unbroken("c = 0.5, error 3.7 ± 0.1 %") == "c\\u00a0=\\u00a00.5, error 3.7\\u00a0±\\u00a00.1\\u00a0%"
     True
     """
-    return re.sub(r" ([±=]) ", "\u00a0\\1\u00a0", text).replace(" %", "\u00a0%")
+    return re.sub(r" ([%×])", "\u00a0\\1", re.sub(r" ([±=]) ", "\u00a0\\1\u00a0", text))
 
 
 def sentence(text: str) -> str:

@@ -12,20 +12,18 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from rst_tune.analysis import labels
 from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.files import write_text
 from rst_tune.records import Search
 from rst_tune.report import formatting, page_data
+from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.formatting import escape_html
 from rst_tune.report.panels import Panel, panels
+from rst_tune.report.terminal import table_points
 
 __all__ = ["answer_section", "assemble", "figure_data", "html_table", "render", "section", "write"]
-
-FRONT_COLUMNS = (
-    "schedule", "extra", "posterior, %", "measured, %", "test, %", "seeds", "P(non-dom.)", "verdict", "γ_gnr",
-    "parameters", "",
-)  # fmt: skip
 
 
 def write(analysis: Analysis, path: Path | str) -> Path:
@@ -131,27 +129,45 @@ def html_table(heads: Sequence[str], rows: Iterable[str], label: str, name: str 
 
 
 def _front_table(analysis: Analysis) -> str:
-    rows = [_front_row(point, point is analysis.recommended) for point in analysis.points]
-    return html_table(FRONT_COLUMNS, rows, "The front as a table", "front-table") if rows else ""
-
-
-def _front_row(point: ConfigSummary, recommended: bool) -> str:
-    config = point.config
-    cells = [
-        formatting.cost(point.extra_propagation),
-        formatting.error(point.error_posterior, point.error_posterior_sd),
-        formatting.error(point.error_mean, point.error_sem),
-        formatting.error(point.test_error_mean, point.test_error_sem),
-        str(point.seeds),
-        formatting.probability(point.p_nondominated),
+    points = table_points(analysis)
+    if not points:
+        return ""
+    columns = _front_columns(points, CostAxis.of(analysis.summaries))
+    rows = [
+        _front_row(point, [cells[i] for cells in columns.values()], point is analysis.recommended)
+        for i, point in enumerate(points)
     ]
+    heads = ["method", *columns, "verdict", ""]
+    return html_table(heads, rows, "The front as a table", "front-table")
+
+
+def _front_columns(points: Sequence[ConfigSummary], axis: CostAxis) -> dict[str, list[str]]:
+    """Return the numbers of the front's table by column; length and radius only where they differ."""
+    columns = {axis.name: [axis.text(p.compute) for p in points]}
+    if axis.lengths_differ:
+        columns["length"] = [formatting.multiple(p.config.horizon) for p in points]
+        columns["extra"] = [formatting.cost(p.extra_propagation) for p in points]
+    columns |= {
+        "posterior, %": [formatting.error(p.error_posterior, p.error_posterior_sd) for p in points],
+        "measured, %": [formatting.error(p.error_mean, p.error_sem) for p in points],
+        "test, %": [formatting.error(p.test_error_mean, p.test_error_sem) for p in points],
+        "seeds": [str(p.seeds) for p in points],
+        "P(non-dom.)": [formatting.probability(p.p_nondominated) for p in points],
+    }
+    if len({p.config.rho for p in points if not p.config.is_base}) > 1:
+        columns["ρ"] = [formatting.radius(p.config) for p in points]
+    return columns
+
+
+def _front_row(point: ConfigSummary, cells: Sequence[str], recommended: bool) -> str:
+    mark = "recommended" + ("" if point.on_front else ", not on the front")
+    details = [formatting.parameters(point.config.schedule), mark if recommended else ""]
     return (
-        f"<tr{' class=pick' if recommended else ''}>"
-        f"<td>{escape_html(config.family)}{'<small>recommended</small>' if recommended else ''}</td>"
+        f"<tr{' class=pick' if recommended else ''}><td class=wide>{escape_html(labels.short(point.config))}"
+        + "".join(f"<small>{escape_html(text)}</small>" for text in details if text)
+        + "</td>"
         + "".join(f"<td>{cell}</td>" for cell in cells)
         + f'<td><span class="tag {point.verdict.split()[0]}">{escape_html(point.verdict)}</span></td>'
-        f"<td>{formatting.number(config.gamma_gnr, 3)}</td>"
-        f'<td class="wide">{escape_html(formatting.parameters(config.schedule))}</td>'
         f'<td class="act"><button type="button" class="copy" data-key="{escape_html(point.trial_key)}">Copy YAML'
         "</button></td></tr>"
     )
@@ -164,7 +180,7 @@ def _trials(search: Search) -> str:
     states = "".join(f"<option>{escape_html(s)}</option>" for s in sorted({t.status for t in search.trials}))
     return (
         f'{head}<p class="note">Every training of this search. A word filters the rows that contain it; '
-        "<code>error&lt;4</code>, <code>extra&lt;=0.5</code> or <code>gamma_rst&gt;1</code> compares a column.</p>"
+        "<code>error&lt;4</code>, <code>compute&lt;=0.5</code> or <code>gamma_rst&gt;1</code> compares a column.</p>"
         '<div class="filters"><label>Filter<input type="search" id="filter" autocomplete="off"></label>'
         f'<label>Status<select id="only"><option value="">all</option>{states}</select></label>'
         '<label class="check"><input type="checkbox" id="front-only"> front only</label></div>'

@@ -10,6 +10,7 @@ from rst_tune.analysis.analysis import Analysis
 from rst_tune.records import SearchStarted, TrialConfig
 from rst_tune.report import formatting
 from rst_tune.report.figures.style import rounded
+from rst_tune.report.status import plain_trainings
 
 __all__ = ["account", "header_groups", "key_figures", "trial_columns"]
 
@@ -43,15 +44,21 @@ def account(analysis: Analysis) -> Rows:
         ("trials", _counts(t.status for t in trials)),
         ("roles", _counts(t.role for t in trials)),
         ("seeds", formatting.format_value(sorted({t.seed for t in trials})[:20]) or "none"),
-        ("lengths", ", ".join(f"{e} epochs" for e in sorted({t.epochs for t in trials})) or "none"),
-        ("propagation pairs", formatting.number(search.pairs)),
+        ("lengths", _lengths(sorted({t.epochs for t in trials}))),
+        ("propagation pairs", formatting.pairs(search.pairs, plain_trainings(search))),
         ("device-hours", formatting.number(search.device_hours)),
         ("workers", f"{len({(t.node, t.worker) for t in trials if t.started_at is not None})}"),
         ("first start", formatting.timestamp(min(started, default=None))),
         ("last end", formatting.timestamp(max(ended, default=None))),
-        ("reference point", f"error {formatting.number(point[0])} %, {formatting.cost(point[1])} extra"
+        ("reference point", f"error {formatting.number(point[0])} %, compute {formatting.multiple(point[1])}"
          if point else formatting.MISSING),
     ]  # fmt: skip
+
+
+def _lengths(epochs: Sequence[int]) -> str:
+    if len(epochs) > 6:
+        return f"{epochs[0]} … {epochs[-1]} epochs ({len(epochs)} lengths)"
+    return ", ".join(f"{count} epochs" for count in epochs) or "none"
 
 
 def _counts(names: Iterable[str]) -> str:
@@ -95,6 +102,7 @@ def trial_columns(analysis: Analysis) -> dict[str, Any]:
         "number": [t.number for t in trials],
         "seed": [t.seed for t in trials],
         "epochs": [t.epochs for t in trials],
+        "compute": rounded(t.compute for t in trials),
         "extra": rounded(c.extra_propagation for c in configs),
         "gamma_rst": rounded(c.gamma_rst for c in configs),
         "error": rounded(t.error for t in trials),
@@ -106,7 +114,7 @@ def trial_columns(analysis: Analysis) -> dict[str, Any]:
         "status": _indexed([t.status for t in trials]),
         "role": _indexed([t.role for t in trials]),
     }
-    for name in ("family", "rule", "schedule", "rule_options", "rho"):
+    for name in ("family", "rule", "schedule", "rule_options", "rho", "horizon"):
         columns[name] = _indexed([getattr(c, name) for c in configs])
     return columns | {name: _indexed([_unless_default(c, name) for c in configs]) for name in OPTIONAL}
 

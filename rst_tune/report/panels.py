@@ -1,20 +1,17 @@
 """The sections of the page between the answer and the table of trials: figures with their notes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 
 from rst_tune.analysis import labels
 from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.replicates import ConfigSummary
-from rst_tune.analysis.surrogate import Surrogate
-from rst_tune.records import TrialConfig
 from rst_tune.report import figures, formatting
+from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.figures.front import visible_range
-from rst_tune.report.figures.space import MAX_COINS, MAX_LINES, Predict
+from rst_tune.report.figures.space import MAX_COINS, MAX_LINES
 
 __all__ = ["FRONT_NOTE", "Panel", "baselines", "figure_panel", "panels"]
 
@@ -23,6 +20,9 @@ FRONT_NOTE = (
     "Left is cheaper, down is better. Markers are measured means, bars are one standard error over seeds. The line "
     "joins the front at the posterior means of the surrogate, which is fitted to all trials and corrects for lucky "
     "seeds."
+)
+COMPUTE_NOTE = (
+    " Compute counts forward-backward pairs: 1 × is one training of the base optimizer at the recipe's length."
 )
 
 
@@ -51,7 +51,7 @@ def panels(analysis: Analysis) -> list[Panel]:
     return [
         _front(analysis),
         _growth(analysis),
-        _schedules(analysis.points),
+        _schedules(analysis),
         _map(analysis),
         _importance(analysis),
         _questions(analysis),
@@ -69,6 +69,8 @@ def baselines(analysis: Analysis) -> dict[str, ConfigSummary]:
 
 def _front(analysis: Analysis) -> Panel:
     points, note = analysis.summaries, FRONT_NOTE
+    if CostAxis.of(points).lengths_differ:
+        note += COMPUTE_NOTE + " The dashed curve is the base optimizer trained longer or shorter."
     span = visible_range(points)
     above = sum(p.error_mean > span[1] for p in points) if span else 0
     if above:
@@ -84,8 +86,8 @@ def _growth(analysis: Analysis) -> Panel:
     return figure_panel("growth", "Growth of the front", note, figures.hypervolume(analysis.hypervolume_history))
 
 
-def _schedules(front: Sequence[ConfigSummary]) -> Panel:
-    title = "The schedules of the front"
+def _schedules(analysis: Analysis) -> Panel:
+    title, front, axis = "The schedules of the front", analysis.points, CostAxis.of(analysis.summaries)
     drawn = [p for p in front if p.preview.curve][:MAX_SCHEDULES]
     if not drawn:
         reason = "the record has no preview of these schedules" if front else "there is no front yet"
@@ -97,33 +99,22 @@ def _schedules(front: Sequence[ConfigSummary]) -> Panel:
     if len(front) > len(drawn):
         note += f" {len(drawn)} of the {len(front)} configurations of the front."
     plots = {
-        f"{labels.describe(p.config)}\n{formatting.error(p.error_mean, p.error_sem)} %": figures.schedule(p)
+        f"{labels.describe(p.config)}\n{formatting.error(p.error_mean, p.error_sem)} % at {_cost(axis, p)}":
+            figures.schedule(p)
         for p in drawn
-    }
+    }  # fmt: skip
     return Panel(name="schedules", title=title, note=note, plots=plots)
 
 
+def _cost(axis: CostAxis, point: ConfigSummary) -> str:
+    return f"{axis.text(point.compute)}{'' if axis.lengths_differ else ' extra'}"
+
+
 def _map(analysis: Analysis) -> Panel:
-    note, predict = "One marker per configuration; diamonds are on the front. Darker is better.", None
-    pick, surrogate = analysis.recommended, analysis.surrogate
-    if surrogate is not None and pick is not None and pick.config.family in surrogate.families:
-        predict = _prediction(surrogate, pick.config)
-        note += (
-            f" The shade is the posterior mean of the surrogate for {pick.config.family} schedules "
-            f"with the rule {surrogate.rule}."
-        )
-    return figure_panel("map", "Error over cost and γ", note, figures.landscape(analysis.summaries, predict))
-
-
-def _prediction(surrogate: Surrogate, config: TrialConfig) -> Predict:
-    """Return the posterior mean as a function of cost and gamma_rst, for the family of `config`."""
-    config = replace(config, rule=surrogate.rule, params={})
-
-    def predict(costs: NDArray[np.float64], gammas: NDArray[np.float64]) -> NDArray[np.float64]:
-        places = zip(costs.tolist(), gammas.tolist(), strict=True)
-        return surrogate.errors([replace(config, extra_propagation=c, gamma_rst=g) for c, g in places])
-
-    return predict
+    note = "One marker per configuration; diamonds are on the front. Darker is better."
+    return figure_panel(
+        "map", f"Error over {CostAxis.of(analysis.summaries).noun} and γ", note, figures.landscape(analysis.summaries)
+    )
 
 
 def _importance(analysis: Analysis) -> Panel:

@@ -70,7 +70,7 @@ class Snapshot:
 
 def snapshot(search: Search, *, share: float | None = None, eta: float | None = None) -> Snapshot:
     """Return the state of a running search; no surrogate is fitted, so it costs little."""
-    points = [(t.error, t.extra_propagation) for t in search.finished() if t.error is not None]
+    points = [(t.error, t.compute) for t in search.finished() if t.error is not None]
     reference = pareto.reference_point(search)
     return Snapshot(
         phase=search.phase,

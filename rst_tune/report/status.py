@@ -9,7 +9,7 @@ from rst_tune.analysis.analysis import Analysis
 from rst_tune.records import Role, Search
 from rst_tune.report.formatting import json_safe
 
-__all__ = ["status_rows"]
+__all__ = ["plain_trainings", "status_rows"]
 
 
 def status_rows(analysis: Analysis, *, share: float | None = None, eta: float | None = None) -> dict[str, Any]:
@@ -27,19 +27,27 @@ def status_rows(analysis: Analysis, *, share: float | None = None, eta: float | 
         "counts": dict(Counter(t.status for t in search.trials).most_common()),
         "finished": len(search.finished()),
         "pairs": search.pairs,
+        "plain_trainings": plain_trainings(search),
         "device_hours": search.device_hours,
         "budget": _budget(search),
         "share": share,
         "eta": eta,
         "front_size": len(analysis.points),
         "hypervolume": analysis.hypervolume if analysis.points else None,
-        "reference": {"error": point[0], "extra_propagation": point[1]} if point else None,
+        "reference": {"error": point[0], "compute": point[1]} if point else None,
         "best_error": min((t.error for t in search.finished() if t.error is not None), default=None),
-        "rung_correlations": [asdict(rung) for rung in analysis.rung_correlations],
+        "rung_correlations": [{**asdict(rung), "share": rung.share} for rung in analysis.rung_correlations],
         "updated_at": search.updated_at or None,
     }
     plain: dict[str, Any] = json_safe(rows)
     return plain
+
+
+def plain_trainings(search: Search) -> float | None:
+    """Return the pairs spent over those of one base-optimizer training of the recipe's length; None without trials."""
+    configs = (t.config for t in search.trials)
+    pairs = next((c.total_steps / c.horizon for c in configs if c.total_steps and c.horizon), None)
+    return search.pairs / pairs if pairs else None
 
 
 def _budget(search: Search) -> dict[str, dict[str, float]]:
@@ -47,6 +55,7 @@ def _budget(search: Search) -> dict[str, dict[str, float]]:
     limits: Mapping[str, Any] = search.header.experiment.get("budget") or {}
     spent = {
         "pairs": search.pairs,
+        "trainings": plain_trainings(search) or 0.0,
         "trials": float(len({t.config_id for t in search.trials if t.role is Role.SEARCH})),
         "device_hours": search.device_hours,
     }

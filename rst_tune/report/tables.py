@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -40,15 +40,23 @@ def _hours(value: float | None) -> str:
 
 
 def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
-    """Return the cost of a search beside that of the paper's grid. The keys are those of `Estimate.to_dict`."""
-    share = estimate["pairs_budget"] / estimate["paper_grid_pairs"]
+    """Return what a search tries per axis, and its cost beside that of the paper's grid.
+
+    The keys are those of `Estimate.to_dict`. `plain_trainings`, `pairs_per_trial` and `axes` may be missing.
+    """
     rungs = ", ".join(map(str, estimate["rungs"])) or "none"
     pair = estimate["seconds_per_pair"]
     pairs = {name: formatting.number(estimate[f"pairs_{name}"]) for name in ("search", "confirm")}
     grid_time = _hours(estimate["paper_grid_device_hours"])
+    share = estimate["pairs_budget"] / estimate["paper_grid_pairs"]
+    trainings, per_trial = estimate.get("plain_trainings"), estimate.get("pairs_per_trial")
+    plain = estimate["epochs"] * estimate["steps_per_epoch"]
     rows = [
         ("search", estimate["search_id"]),
-        ("one trial", f"{estimate['epochs']} epochs of {estimate['steps_per_epoch']} steps; rungs at epochs {rungs}"),
+        ("plain training", f"{estimate['epochs']} epochs of {estimate['steps_per_epoch']} steps; "
+         f"rungs at epochs {rungs}"),
+        ("budget", "" if trainings is None else f"{formatting.number(trainings)} plain trainings"),
+        ("mean trial", "" if not per_trial or not plain else f"{formatting.multiple(per_trial / plain)} compute"),
         ("configurations", f"{estimate['trials_unstopped']:,} if none is stopped, "
          f"at most {estimate['trials_stopped']:,}"),
         ("propagation pairs", f"{pairs['search']} for the search, {pairs['confirm']} for the confirmation"),
@@ -58,7 +66,21 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
         ("grid of the paper", f"{formatting.number(estimate['paper_grid_pairs'])} pairs ({grid_time})"),
         ("share of that grid", f"{formatting.number(100 * share, 3)} %"),
     ]  # fmt: skip
-    return row_table(rows, estimate["name"])
+    cost = row_table([(name, value) for name, value in rows if value], estimate["name"])
+    axes = [(str(axis["name"]), _axis_text(axis["values"])) for axis in estimate.get("axes") or ()]
+    return Group(cost, Text(""), row_table(axes, "What the search varies")) if axes else cost
+
+
+def _axis_text(values: Any) -> str:
+    """Return the values of one axis.
+
+    >>> _axis_text({"low": 0.15, "high": 2.0, "log": True}), _axis_text(["sam", "asam"]), _axis_text(1.0)
+    ('0.15 … 2, logarithmic', 'sam, asam', '1')
+    """
+    if isinstance(values, Mapping) and {"low", "high"} <= set(values):
+        scale = [name for key, name in (("log", "logarithmic"), ("integer", "whole numbers")) if values.get(key)]
+        return ", ".join([f"{formatting.number(values['low'])} … {formatting.number(values['high'])}", *scale])
+    return formatting.format_value(values)
 
 
 def training_table(result: Mapping[str, Any]) -> RenderableType:

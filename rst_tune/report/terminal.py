@@ -11,14 +11,25 @@ from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.compare import Comparison
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.report import formatting
+from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.rich_tables import FittedTable, add_row, bullets, column_table, row_table, text
 from rst_tune.report.status import status_rows
 
-__all__ = ["compare_table", "errors_by_cost", "front_table", "paper_table", "status_table"]
+__all__ = [
+    "compare_table",
+    "comparison_axis",
+    "errors_by_cost",
+    "front_table",
+    "paper_table",
+    "status_table",
+    "table_points",
+]
 
 STYLES = {"confirmed": "bold green", "uncertain": "yellow", "single seed": "magenta", "dominated": "dim"}
 NOTES = {
-    "extra": "→: recommended",
+    "compute": "→: recommended; 1 ×: one plain training of the recipe",
+    "extra": "extra: extra propagation; SAM has 100 %",
+    "length": "length: share of the recipe's epochs",
     "expect": "expect: posterior mean of the surrogate, which defines the front",
     "error %": "error: measured mean ± standard error over seeds",
     "P": "P: probability that no other configuration is both cheaper and better",
@@ -31,18 +42,29 @@ def front_table(analysis: Analysis, width: int | None = None, limit: int | None 
     `width` defaults to that of the console; `limit` is the number of rows (None: all).
     """
     parts: list[RenderableType] = [text(formatting.sentence(analysis.answer), style="bold")]
-    if analysis.points:
-        shown = _spread(analysis.points, analysis.recommended, limit)
-        columns = _front_columns(shown, analysis.recommended)
-        drop = ("verdict", "seeds", "expect", "test %", "P")
+    points = table_points(analysis)
+    if points:
+        shown = _spread(points, analysis.recommended, limit)
+        axis = CostAxis.of(analysis.summaries)
+        columns = _front_columns(shown, analysis.recommended, axis)
+        numbers = [name for name in columns if name not in ("verdict", "method")]
+        notes = NOTES if axis.lengths_differ else {**NOTES, "extra": "→: recommended"}
+        drop = ("verdict", "seeds", *(("extra",) if axis.lengths_differ else ()), "expect", "test %", "P", "ρ")
         parts += [
             Text(""),
-            FittedTable(columns=columns, numbers=list(columns)[:-2], drop=drop, cut="method", notes=NOTES, width=width),
+            FittedTable(columns=columns, numbers=numbers, drop=drop, cut="method", notes=notes, width=width),
         ]
-        if len(shown) < len(analysis.points):
-            part = f"{len(shown)} of {len(analysis.points)} points, evenly spaced"
+        if len(shown) < len(points):
+            part = f"{len(shown)} of {len(points)} points, evenly spaced"
             parts.append(text(f"{part}; all: rst-tune front --all, --json or --csv", style="dim"))
     return Group(*parts, *bullets(analysis.caveats))
+
+
+def table_points(analysis: Analysis) -> list[ConfigSummary]:
+    """Return the front by compute, with the recommended configuration: the base optimizer may not be on the front."""
+    pick = analysis.recommended
+    missing = [pick] if pick is not None and pick not in analysis.points else []
+    return sorted([*analysis.points, *missing], key=lambda p: p.compute)
 
 
 def _spread(
@@ -53,28 +75,35 @@ def _spread(
         return list(points)
     last = len(points) - 1
     chosen = {round(k * last / max(limit - 1, 1)) for k in range(limit)}
-    if recommended in points:
-        index = points.index(recommended)
+    index = points.index(recommended) if recommended in points else 0
+    if index not in chosen:
         # The nearest of the others makes room for it; the ends stay, unless there is no other.
         chosen.remove(min(chosen - {0, last} or chosen, key=lambda i: abs(i - index)))
         chosen.add(index)
     return [points[i] for i in sorted(chosen)]
 
 
-def _front_columns(points: Sequence[ConfigSummary], recommended: ConfigSummary | None) -> dict[str, list[Text]]:
-    """Return the cells of each column; a column without any value is left out."""
+def _front_columns(
+    points: Sequence[ConfigSummary], recommended: ConfigSummary | None, axis: CostAxis
+) -> dict[str, list[Text]]:
+    """Return the cells of each column, without columns that have no value; length and radius only where they differ."""
     columns = {
-        "extra": [text("→ " * (p is recommended) + formatting.cost(p.extra_propagation)) for p in points],
+        axis.name: [text("→ " * (p is recommended) + axis.text(p.compute)) for p in points],
         "expect": [text(formatting.error(p.error_posterior)) for p in points],
         "error %": [text(_compact(p.error_mean, p.error_sem)) for p in points],
         "test %": [text(_compact(p.test_error_mean, p.test_error_sem)) for p in points],
         "seeds": [text(p.seeds) for p in points],
         "P": [text(formatting.probability(p.p_nondominated), style=STYLES[p.verdict]) for p in points],
         "verdict": [text(p.verdict, style=STYLES[p.verdict]) for p in points],
-        "method": [text(labels.short(p.config)) for p in points],
     }
     if all(p.error_posterior_sd is None for p in points):
         del columns["expect"]  # without a surrogate it repeats the measured error
+    if axis.lengths_differ:
+        columns["length"] = [text(formatting.number(p.config.horizon, 3)) for p in points]
+        columns["extra"] = [text(formatting.cost(p.extra_propagation)) for p in points]
+    if len({p.config.rho for p in points if not p.config.is_base}) > 1:
+        columns["ρ"] = [text(formatting.radius(p.config)) for p in points]
+    columns["method"] = [text(labels.short(p.config)) for p in points]
     return {name: cells for name, cells in columns.items() if any(cell.plain != formatting.MISSING for cell in cells)}
 
 
@@ -90,7 +119,7 @@ def status_table(analysis: Analysis, *, share: float | None = None, eta: float |
         ("phase", status["phase"]),
         ("trials", counts or "none sampled yet"),
         ("trained to the end", f"{status['finished']:,}"),
-        ("pairs spent", formatting.number(status["pairs"])),
+        ("pairs spent", formatting.pairs(status["pairs"], status["plain_trainings"])),
         ("device-hours", formatting.number(status["device_hours"])),
         *(("budget", _budget_text(name, **budget)) for name, budget in status["budget"].items()),
         (
@@ -99,7 +128,7 @@ def status_table(analysis: Analysis, *, share: float | None = None, eta: float |
             if status["hypervolume"] is None
             else formatting.number(status["hypervolume"]),
         ),
-        *((f"rung at epoch {rung['epoch']}", _rung_text(rung)) for rung in status["rung_correlations"]),
+        *((f"rung after {rung['share']}", _rung_text(rung)) for rung in status["rung_correlations"]),
         ("last event", formatting.timestamp(status["updated_at"])),
         ("time left", f"about {formatting.duration(eta)}" if status["eta"] is not None else ""),
         ("directory", status["directory"]),
@@ -108,7 +137,8 @@ def status_table(analysis: Analysis, *, share: float | None = None, eta: float |
 
 
 def _budget_text(name: str, limit: float, left: float) -> str:
-    return f"{formatting.number(limit)} {name.replace('_', '-')}, {formatting.number(left)} left"
+    unit = {"trainings": "plain trainings"}.get(name, name.replace("_", "-"))
+    return f"{formatting.number(limit)} {unit}, {formatting.number(left)} left"
 
 
 def _rung_text(rung: Mapping[str, Any]) -> str:
@@ -117,13 +147,14 @@ def _rung_text(rung: Mapping[str, Any]) -> str:
 
 
 def compare_table(comparison: Comparison) -> RenderableType:
-    """Return searches side by side: hypervolume with its interval, and the lowest error within each cost."""
+    """Return searches side by side: hypervolume with its interval, and the lowest error within each compute."""
     numbers = ("points", "pairs", "hypervolume")
     volumes = column_table("search", *numbers, "95 % interval", numbers=numbers)
     for entry in comparison.entries:
         cells = (formatting.number(float(n)) for n in (len(entry.analysis.points), entry.pairs, entry.hypervolume))
         add_row(volumes, entry.name, *cells, formatting.interval(entry.low, entry.high))
-    names = ("error within", *(entry.name for entry in comparison.entries))
+    head = f"error within {comparison_axis(comparison).name}"
+    names = (head, *(entry.name for entry in comparison.entries))
     table = column_table(*names, numbers=names)
     for row in errors_by_cost(comparison):
         add_row(table, *row)
@@ -132,15 +163,24 @@ def compare_table(comparison: Comparison) -> RenderableType:
 
 
 def errors_by_cost(comparison: Comparison) -> list[list[str]]:
-    """Return rows of a cost, the lowest error of the first search within it, and the difference of every other."""
+    """Return rows of a compute, the lowest error of the first search within it, and the difference of every other.
+
+    Where all trainings have one length, a compute is written as extra propagation.
+    """
     first, *others = comparison.entries
+    axis = comparison_axis(comparison)
     gaps = {(g.name, g.cost): formatting.difference(g.difference, g.low, g.high) for g in comparison.differences}
     rows = []
     for cost in sorted({gap.cost for gap in comparison.differences}):
-        errors = [p.error_posterior for p in first.analysis.points if p.extra_propagation <= cost + 1e-9]
+        errors = [p.error_posterior for p in first.analysis.points if p.compute <= cost + 1e-9]
         cells = [gaps.get((entry.name, cost), formatting.MISSING) for entry in others]
-        rows.append([formatting.cost(cost), formatting.error(min(errors)), *cells])
+        rows.append([axis.text(cost), formatting.error(min(errors)), *cells])
     return rows
+
+
+def comparison_axis(comparison: Comparison) -> CostAxis:
+    """Return the one axis on which the fronts of all searches are drawn."""
+    return CostAxis.of(point for entry in comparison.entries for point in entry.analysis.points)
 
 
 def paper_table(name: str, summaries: Sequence[ConfigSummary] = (), dataset: str | None = None) -> RenderableType:

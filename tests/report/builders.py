@@ -66,6 +66,32 @@ def search(*trials: Trial, phase: Phase = Phase.DONE, **header: Any) -> Search:
     )
 
 
+def several_lengths() -> Analysis:
+    """A search over length and radius: SAM helps, and the base optimizer is best when it is trained briefly."""
+    base = {"gamma_gnr": 1.0, "gamma_rst": 0.0, "extra_propagation": 0.0, "schedule": {"family": "constant", "p": 0.0}}
+    sam = {"effect": 1.0, "strain": 1.0}
+    rows = [
+        (config(horizon=0.25, **base), (6.1, 6.3)),
+        (config(horizon=1.0, **base), (12.7, 12.9)),
+        (config(horizon=2.0, **base), (18.0, 18.2)),
+        (config(1.0, 1.0, horizon=0.5, **sam), (4.6, 4.8)),
+        (config(1.0, 1.0, horizon=1.0, **sam), (5.1, 5.3)),
+        (config(1.0, 1.0, horizon=1.0, rho=0.3, effect=3.0, strain=3.0), (4.5,)),
+        (config(0.2, 0.9, horizon=0.3, effect=0.9, strain=2.0), (5.5,)),
+        (config(0.2, 0.9, horizon=1.0, rho=0.2, effect=1.8, strain=4.0), (6.0,)),
+    ]
+    trials = [
+        trial(
+            2 * i + seed, error, config=replace(made, total_steps=round(300 * made.horizon)), config_id=f"c{i}",
+            key=f"c{i}-s{seed}", seed=seed, epochs=round(20 * made.horizon),
+            pairs=300 * made.compute, test_error=error + 0.1,
+        )
+        for i, (made, errors) in enumerate(rows)
+        for seed, error in enumerate(errors)
+    ]  # fmt: skip
+    return analyze(search(*trials, name="lengths", experiment={"budget": {"trainings": 40}}))
+
+
 def hostile(name: str) -> Analysis:
     """An analysis in which every name of the record is `name`."""
     bad = config(family=name, rule=name, schedule={"family": name, name: name})

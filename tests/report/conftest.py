@@ -10,6 +10,7 @@ from rst_tune.records import load
 from rst_tune.report import page
 from tests.analysis.synthetic import write_search
 from tests.browser import MISSING, Browser, browser
+from tests.report import builders
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +21,11 @@ def analysis(tmp_path_factory) -> Analysis:
 @pytest.fixture(scope="session")
 def other(tmp_path_factory) -> Analysis:
     return analyze(load(write_search(tmp_path_factory.mktemp("searches") / "other", trials=30, seed=3)))
+
+
+@pytest.fixture(scope="session")
+def lengths() -> Analysis:
+    return builders.several_lengths()
 
 
 @pytest.fixture(scope="session")

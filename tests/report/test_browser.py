@@ -201,8 +201,23 @@ def test_it_works_in_a_sandboxed_frame(chromium, page_file, tmp_path):
     assert chromium.console() == []
 
 
-def test_the_comparison_is_drawn(chromium, analysis, other, tmp_path):
-    compared = compare([analysis, other], ["first", "second"])
+def test_a_search_over_several_lengths_is_drawn_and_filtered_by_compute(chromium, lengths, tmp_path):
+    chromium.open(page.write(lengths, tmp_path / "lengths.html"))
+    assert chromium.wait(READY) == "yes"
+    front = "document.querySelector('[data-figure=\"front-0\"]')"
+    assert chromium.run(f"return {front}._fullLayout.xaxis.type") == "log"
+    ticks = f"return [...{front}.querySelectorAll('.xtick text')].map(t => t.textContent)"
+    assert chromium.run(ticks) == ["0.25 ×", "0.5 ×", "1 ×", "2 ×"]
+    chromium.type("#filter", "compute<=0.5")
+    cheap = [t for t in lengths.search.trials if t.compute <= 0.5]
+    assert sorted(column(chromium, "compute")) == sorted(f"{t.compute:.3g} ×" for t in cheap)
+    assert set(column(chromium, "length")) == {f"{t.config.horizon:g} ×" for t in cheap}
+    assert chromium.console() == []
+
+
+@pytest.mark.parametrize("second", ["other", "lengths"])
+def test_the_comparison_is_drawn(chromium, analysis, second, request, tmp_path):
+    compared = compare([analysis, request.getfixturevalue(second)], ["first", "second"])
     chromium.open(comparison_page.write(compared, tmp_path / "compare.html"))
     assert chromium.wait(READY) == "yes"
     assert chromium.run("return document.querySelectorAll('.plot.drawn').length") == 2

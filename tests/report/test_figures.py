@@ -5,12 +5,14 @@ import shutil
 from dataclasses import replace
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 from rst_tune.errors import InputError
 from rst_tune.records import Status
 from rst_tune.report import figures
-from rst_tune.report.figures.front import visible_range
+from rst_tune.report.cost_axis import CostAxis
+from rst_tune.report.figures.front import set_cost_axis, visible_range
 from rst_tune.report.figures.space import MAX_LINES, thinned_indices
 from rst_tune.report.figures.style import KINDS, STATUS, kind
 from rst_tune.report.panels import baselines
@@ -24,7 +26,7 @@ EMPTY = {
     "landscape": lambda: figures.landscape([]),
     "importances": lambda: figures.importances({}),
     "parallel": lambda: figures.parallel([]),
-    "attainment": lambda: figures.attainment(np.zeros((0, 5)), ("a", "b"), (5.0, 1.0)),
+    "attainment": lambda: figures.attainment(np.zeros((0, 5)), ("a", "b"), (5.0, 2.0), CostAxis(1.0)),
 }
 
 
@@ -44,6 +46,48 @@ def test_every_configuration_is_drawn_once(analysis):
 def test_the_baselines_are_named(analysis):
     names = figures.front(analysis.summaries, named=baselines(analysis)).layout.annotations
     assert [(name.text, name.x) for name in names] == [("base optimizer", 0.0), ("SAM", 1.0)]
+
+
+def test_at_one_length_the_axis_is_extra_propagation(analysis):
+    fig = figures.front(analysis.summaries)
+    assert (fig.layout.xaxis.type, fig.layout.xaxis.tickformat) == (None, ".0%")
+    assert "base optimizer" not in {t.name for t in fig.data}
+    drawn = {i: x for t in fig.data if t.customdata is not None for i, x in zip(t.customdata, t.x, strict=True)}
+    assert drawn == pytest.approx({p.config_id: p.extra_propagation for p in analysis.summaries}, rel=1e-4)
+
+
+def test_over_several_lengths_the_axis_is_compute_in_octaves(lengths):
+    fig = figures.front(lengths.summaries, lengths.recommended, baselines(lengths))
+    axis = fig.layout.xaxis
+    assert axis.type == "log"
+    assert list(axis.ticktext) == ["0.25 ×", "0.5 ×", "1 ×", "2 ×"]
+    assert 10 ** axis.range[0] < 0.25 < 2.0 < 10 ** axis.range[1]
+    drawn = {i: x for t in fig.data if t.customdata is not None for i, x in zip(t.customdata, t.x, strict=True)}
+    assert drawn == pytest.approx({p.config_id: p.compute for p in lengths.summaries})
+    places = {name.text: 10**name.x for name in fig.layout.annotations}
+    assert places == pytest.approx({"base optimizer": 1.0, "SAM": 2.0})
+
+
+def test_the_base_optimizer_and_sam_have_curves_over_the_length(lengths):
+    curves = {t.name: t for t in figures.front(lengths.summaries).data}
+    base, sam = curves["base optimizer"], curves["SAM"]
+    assert (list(base.x), list(base.y)) == ([0.25, 1.0, 2.0], [6.2, 12.8, 18.1])
+    assert base.error_y.array == pytest.approx([0.1] * 3, rel=1e-3)
+    # One line per radius: the gap keeps them apart.
+    assert (list(sam.x), list(sam.y)) == ([1.0, 2.0, None, 2.0], [4.7, 5.2, None, 4.5])
+
+
+def test_the_recipe_is_in_sight_unless_it_compresses_the_rest(lengths):
+    assert visible_range(lengths.summaries)[1] > 12.8
+    broken = [replace(p, error_mean=90.0) if p.config.is_recipe else p for p in lengths.summaries]
+    assert visible_range(broken)[1] < 90
+
+
+@pytest.mark.parametrize("computes", [[1e-9, 1e9], [1.0], [1.0, 1.0001], [0.9, 1.1], [0.0, float("inf")]])
+def test_any_range_of_compute_has_a_few_ticks(computes):
+    fig = set_cost_axis(go.Figure(), CostAxis(None), computes)
+    assert 1 <= len(fig.layout.xaxis.tickvals) <= 17
+    assert fig.layout.xaxis.range[0] < fig.layout.xaxis.range[1]
 
 
 def test_what_is_sure_differs_in_colour_and_shape(analysis):
@@ -97,9 +141,17 @@ def test_a_schedule_shows_its_curve_and_its_heads(analysis):
 
 def test_the_map_has_a_surface_only_where_one_is_given(analysis):
     assert [t.type for t in figures.landscape(analysis.summaries).data] == ["scatter", "scatter"]
-    fig = figures.landscape(analysis.summaries, lambda cost, gamma: 4 - cost)
+    computes, gammas = np.linspace(1.05, 2.0, 5), np.array([0.5, 1.0])
+    fig = figures.landscape(analysis.summaries, (computes, gammas, np.tile(6 - computes, (2, 1))))
     assert fig.data[0].type == "contour"
-    assert fig.data[0].z[0][0] == pytest.approx(4 - fig.data[0].x[0], rel=1e-3)
+    assert list(fig.data[0].x) == pytest.approx(computes - 1)
+    assert fig.data[0].z[1][0] == pytest.approx(6 - 1.05)
+
+
+def test_over_several_lengths_the_map_is_over_compute(lengths):
+    fig = figures.landscape(lengths.summaries, (np.array([0.6, 1.0]), np.array([0.5, 1.0]), np.ones((2, 2))))
+    assert fig.layout.xaxis.type == "log"
+    assert list(fig.data[0].x) == [0.6, 1.0]
 
 
 def test_parallel_coordinates_leave_out_what_does_not_differ(analysis):
@@ -108,6 +160,11 @@ def test_parallel_coordinates_leave_out_what_does_not_differ(analysis):
     assert list(fig.layout.xaxis.ticktext)[-1] == "error, %"
     assert fig.data[-1].name == f"front ({len(analysis.points)})"
     assert {y for t in fig.data for y in t.y if y is not None} <= set(np.round(np.linspace(0, 1, 1001), 3))
+
+
+def test_parallel_coordinates_have_length_radius_and_compute(lengths):
+    names = list(figures.parallel(lengths.summaries).layout.xaxis.ticktext)
+    assert {"horizon", "compute", "ρ", "extra propagation"} <= set(names)
 
 
 def test_a_crowd_is_thinned_evenly_and_keeps_the_front(analysis):
@@ -130,11 +187,24 @@ def test_rungs_are_drawn_for_trials_that_went_on(analysis):
     assert [t.name for t in fig.data] == [f"epoch 7 ({len(done)})"]
 
 
+def test_rungs_of_different_lengths_are_grouped_by_the_share_of_the_training(lengths):
+    done = [replace(t, rungs={round(0.35 * t.epochs): 9.0}) for t in lengths.search.trials if t.epochs >= 20]
+    assert len({t.epochs for t in done}) == 2
+    assert [t.name for t in figures.rungs(done).data] == [f"after 35 % ({len(done)})"]
+
+
 def test_attainment_names_the_search():
-    rectangles = np.array([[3.0, 0.1, 3.5, np.inf, 0.9], [3.6, 0.2, 3.7, 0.4, -0.3], [1.0, 0.0, 2.0, 1.0, 0.1]])
-    fig = figures.attainment(rectangles, ("<b>", "second"), (4.0, 1.1))
+    rectangles = np.array([[3.0, 1.1, 3.5, np.inf, 0.9], [3.6, 1.2, 3.7, 1.4, -0.3], [1.0, 1.0, 2.0, 2.0, 0.1]])
+    fig = figures.attainment(rectangles, ("<b>", "second"), (4.0, 2.1), CostAxis(1.0))
     assert [t.name for t in fig.data] == ["&lt;b&gt;: higher by 80 % or more", "second: higher by 20 % or more"]
     assert max(x for x in fig.data[0].x if x is not None) == 1.1
+
+
+def test_attainment_over_several_lengths_is_drawn_over_compute():
+    rectangles = np.array([[3.0, 0.25, 3.5, np.inf, 0.9]])
+    fig = figures.attainment(rectangles, ("a", "b"), (4.0, 4.3), CostAxis(None))
+    assert fig.layout.xaxis.type == "log"
+    assert {x for x in fig.data[0].x if x is not None} == {0.25, 4.3}
 
 
 def test_a_picture_without_a_browser_says_what_to_install(analysis, tmp_path, monkeypatch):

@@ -85,12 +85,17 @@ def test_infinite_numbers_leave_the_page_whole():
         trial(10, INF, started_at=INF, ended_at=NAN),
         trial(11, 4.2, test_error=INF),
         trial(12, 4.2, Status.STOPPED, config=odd),
+        trial(13, 4.2, Status.STOPPED, config=replace(odd, horizon=INF, total_steps=20)),
+        trial(14, 4.2, Status.STOPPED, config=replace(odd, horizon=NAN, total_steps=20)),
     ]
     found = analyze(search(*trials, devices={"gpu": INF}, experiment={"budget": {"pairs": INF}}))
     html = page.render(found)
     data = builders.page_data(html)
     assert data["trials"]["pairs"][0] is None
     assert data["trials"]["gamma_gnr"][-1] is None
+    assert data["trials"]["compute"][-2:] == [None, None]
+    horizon = data["trials"]["horizon"]
+    assert [horizon["values"][i] for i in horizon["at"][-2:]] == [None, None]
 
 
 def test_nothing_is_loaded_from_elsewhere(analysis):
@@ -107,6 +112,35 @@ def test_the_data_have_every_trial_and_every_digit(analysis):
     assert columns["gamma_gnr"][row] == trials[row].config.gamma_gnr
     schedule = columns["schedule"]
     assert schedule["values"][schedule["at"][row]] == trials[row].config.schedule
+
+
+def test_over_several_lengths_the_page_has_compute_length_and_radius(lengths):
+    html = page.render(lengths)
+    heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', html)
+    assert {"compute", "length", "extra", "ρ"} <= set(heads)
+    columns = builders.page_data(html)["trials"]
+    trials = lengths.search.trials
+    assert columns["compute"] == pytest.approx([t.compute for t in trials])
+    assert [columns["horizon"]["values"][i] for i in columns["horizon"]["at"]] == [t.config.horizon for t in trials]
+    assert "1 × is one training of the base optimizer" in html
+
+
+def test_a_recommended_point_that_is_not_on_the_front_is_in_the_table(lengths):
+    base = next(p for p in lengths.summaries if p.config.is_base and not p.on_front)
+    html = page.render(replace(lengths, recommended=base))
+    assert "recommended, not on the front" in html
+    assert f'data-key="{base.trial_key}"' in html
+
+
+def test_at_one_length_the_page_shows_extra_propagation(analysis):
+    heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page.render(analysis))
+    assert "extra" in heads
+    assert not {"compute", "length", "ρ"} & set(heads)
+
+
+def test_a_comparison_over_several_lengths_is_drawn_over_compute(lengths, analysis):
+    data = builders.page_data(comparison_page.render(compare([lengths, analysis], ["lengths", "one length"])))
+    assert {figure["layout"]["xaxis"].get("type") for figure in data["figures"].values()} == {"log"}
 
 
 def test_a_policy_is_copied_only_where_it_is_not_the_default():

@@ -28,7 +28,7 @@ def text_of(renderable, width: int = 160) -> str:
 def front_lines(analysis, width: int, **options) -> tuple[list[str], list[str]]:
     """Return the head and the rows of the front's table."""
     lines = text_of(terminal.front_table(analysis, **options), width).splitlines()
-    start = next(i for i, line in enumerate(lines) if line.split()[:1] == ["extra"])
+    start = next(i for i, line in enumerate(lines) if " error %" in line)
     end = next(i for i, line in enumerate(lines) if line.startswith("→:"))
     return lines[start].split(), lines[start + 1 : end]
 
@@ -38,9 +38,7 @@ def long_front(analysis):
     """An analysis whose front has 40 points, the recommended one in the middle."""
     first = analysis.points[0]
     points = tuple(
-        replace(
-            first, config_id=str(i), extra_propagation=i / 40, error_mean=4 - i / 40, config=analysis.points[1].config
-        )
+        replace(first, config_id=str(i), compute=1 + i / 40, error_mean=4 - i / 40, config=analysis.points[1].config)
         for i in range(40)
     )
     return replace(analysis, points=points, recommended=points[17])
@@ -77,6 +75,19 @@ def test_columns_are_dropped_by_width_and_named(analysis):
     assert "hidden at 60 columns" in text_of(terminal.front_table(analysis, width=60), 160)
 
 
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_over_several_lengths_the_front_has_compute_length_and_radius(lengths, width):
+    head, rows = front_lines(lengths, width)
+    assert head[0] == "compute"
+    assert {"length", "ρ", "method"} <= set(head)
+    assert len(rows) == len(lengths.points)
+    for row, point in zip(rows, lengths.points, strict=True):
+        assert len(row) <= width
+        assert "…" not in row
+        assert formatting.multiple(point.compute) in row
+    assert "extra" in head or width < 160
+
+
 def test_a_column_without_values_is_left_out():
     found = analyze(builders.search(builders.trial(0), builders.trial(1, 3.0)))
     head, _ = front_lines(found, 160)
@@ -92,7 +103,18 @@ def test_a_dozen_rows_are_shown_and_the_rest_is_announced(long_front):
     assert sum(row.startswith("→") for row in rows) == 1
     assert rows[0].split()[0] == "0"
     assert "97.5 %" in rows[-1]
+    last = replace(long_front, recommended=long_front.points[-1])
+    assert len(front_lines(last, 80)[1]) == 12
     assert len(front_lines(long_front, 80, limit=None)[1]) == 40
+
+
+def test_a_recommended_point_that_is_not_on_the_front_has_a_row(lengths):
+    base = next(p for p in lengths.summaries if p.config.is_base and not p.on_front)
+    _, rows = front_lines(replace(lengths, recommended=base), 80)
+    assert len(rows) == len(lengths.points) + 1
+    marked = next(row for row in rows if "→" in row)
+    assert f"{base.error_mean:.2f}" in marked
+    assert marked.rstrip().endswith("base optimizer")
 
 
 def test_a_long_name_is_cut_rather_than_broken(long_front):
@@ -124,12 +146,20 @@ def test_status_and_its_json_are_the_same_numbers(analysis):
     rows = status_rows(analysis, share=0.5, eta=600)
     assert rows == json.loads(json.dumps(rows, allow_nan=False))
     assert rows["hypervolume"] == analysis.hypervolume
-    assert rows["reference"] == dict(zip(("error", "extra_propagation"), analysis.reference, strict=True))
+    assert rows["reference"] == dict(zip(("error", "compute"), analysis.reference, strict=True))
     assert rows["device_hours"] == analysis.search.device_hours
     assert sum(rows["counts"].values()) == len(analysis.search.trials)
     assert (rows["phase"], rows["share"], rows["eta"]) == ("done", 0.5, 600)
     text = text_of(terminal.status_table(replace(analysis, hypervolume=0.98765)))
     assert "0.9877" in next(line for line in text.splitlines() if line.startswith("hypervolume"))
+
+
+def test_the_status_counts_plain_trainings(lengths):
+    rows = status_rows(lengths)
+    spent = sum(t.compute for t in lengths.search.trials)
+    assert rows["plain_trainings"] == pytest.approx(spent)
+    assert rows["budget"]["trainings"] == pytest.approx({"limit": 40.0, "left": 40.0 - spent})
+    assert f"40 plain trainings, {40 - spent:.4g} left" in text_of(terminal.status_table(lengths))
 
 
 def test_infinite_numbers_are_no_json_but_null():
@@ -182,6 +212,17 @@ def test_searches_are_compared_with_the_first(analysis, other):
     json.dumps(tables.comparison_rows(comparison), allow_nan=False)
 
 
+def test_searches_over_several_lengths_are_compared_at_equal_compute(lengths, analysis):
+    comparison = compare([lengths, analysis], ["lengths", "one length"])
+    text = text_of(terminal.compare_table(comparison))
+    assert "error within compute" in text
+    for gap in comparison.differences:
+        row = next(line for line in text.splitlines() if line.lstrip().startswith(formatting.multiple(gap.cost)))
+        lowest = min(p.error_posterior for p in lengths.points if p.compute <= gap.cost + 1e-9)
+        assert f"{lowest:.2f}" in row
+    assert "error within extra" in text_of(terminal.compare_table(compare([analysis, analysis], ["a", "b"])))
+
+
 @pytest.mark.parametrize("name", published.TABLES)
 def test_every_table_of_the_paper_is_whole(name):
     text = text_of(terminal.paper_table(name), 220)
@@ -215,3 +256,29 @@ def test_an_estimate_without_measured_time_has_no_nan():
     text = text_of(tables.estimate_table(estimate))
     assert "[/red]" in text
     assert "nan" not in text
+
+
+def test_an_estimate_lists_every_axis_and_counts_plain_trainings():
+    estimate = {
+        "name": "digits", "search_id": "0", "epochs": 20, "steps_per_epoch": 15, "rungs": [7], "slots": 2,
+        "pairs_budget": 12000.0, "pairs_search": 9000.0, "pairs_confirm": 3000.0, "trials_unstopped": 30,
+        "trials_stopped": 90, "seconds_per_pair": 0.001, "device_hours": 0.1, "wall_hours": 0.05,
+        "paper_grid_pairs": 135000.0, "paper_grid_device_hours": 1.0, "pairs_per_trial": 360.0,
+        "plain_trainings": 40.0,
+        "axes": [
+            {"name": "horizon", "values": {"low": 0.15, "high": 2.0, "log": True, "integer": False}},
+            {"name": "rule", "values": ["sam", "[/red]"]},
+            {"name": "rho of sam", "values": "0.06 … 0.8, logarithmic"},
+            {"name": "cap", "values": float("inf")},
+        ],
+    }  # fmt: skip
+    text = text_of(tables.estimate_table(estimate))
+    assert "40 plain trainings" in text
+    assert "1.2 × compute" in text
+    for name, values in (
+        ("horizon", "0.15 … 2, logarithmic"),
+        ("rule", "sam, [/red]"),
+        ("rho of sam", "0.06 … 0.8, logarithmic"),
+        ("cap", "–"),
+    ):
+        assert any(line.startswith(name) and line.rstrip().endswith(values) for line in text.splitlines())

@@ -89,7 +89,9 @@
   function yamlOf(i) {
     const names = ["schedule", "gamma_gnr", "rule", "rule_options", "rho", "policy", "policy_options", "cap"];
     const lines = names.filter((name) => columns[name][i] !== null).map((name) => `${name}: ${JSON.stringify(columns[name][i])}`);
-    return [`# trial ${columns.number[i]}, seed ${columns.seed[i]}`, ...lines, ""].join("\n");
+    // the length belongs to the recipe, so it is a comment
+    const length = columns.horizon[i] === 1 ? "" : `, ${short(columns.horizon[i], 3)} × the recipe's epochs`;
+    return [`# trial ${columns.number[i]}, seed ${columns.seed[i]}, ${columns.epochs[i]} epochs${length}`, ...lines, ""].join("\n");
   }
   async function copy(text) {
     try {
@@ -113,31 +115,35 @@
     setTimeout(() => { button.textContent = "Copy YAML"; }, 1500);
   });
 
-  // name, title, numeric, shown text; sorting uses the raw value
+  // name, title, numeric, shown text, the column that must vary for it to be shown; sorting uses the raw value
+  const times = (value) => value === null ? "–" : short(value, 3) + " ×";
   const shown = [
     ["number", "#", true, (i) => columns.number[i]],
     ["status", "status", false, (i) => columns.status[i]],
     ["family", "schedule", false, (i) => columns.family[i]],
     ["parameters", "parameters", false, (i) => columns.parameters[i]],
+    ["compute", "compute", true, (i) => times(columns.compute[i]), "horizon"],
+    ["horizon", "length", true, (i) => times(columns.horizon[i]), "horizon"],
     ["extra", "extra", true, (i) => columns.extra[i] === null ? "–" : short(100 * columns.extra[i], 3) + " %"],
     ["gamma_gnr", "γ_gnr", true, (i) => short(columns.gamma_gnr[i], 3)],
     ["gamma_rst", "γ_rst", true, (i) => short(columns.gamma_rst[i], 3)],
     ["rho", "ρ", true, (i) => short(columns.rho[i], 3)],
     ["rule", "rule", false, (i) => columns.rule[i]],
+    ["policy", "policy", false, (i) => columns.policy[i] || "coin", "policy"],
     ["seed", "seed", true, (i) => columns.seed[i]],
     ["epochs", "epochs", true, (i) => columns.epochs[i]],
     ["error", "error, %", true, (i) => fixed(columns.error[i])],
     ["test", "test, %", true, (i) => fixed(columns.test[i])],
     ["seconds", "seconds", true, (i) => short(columns.seconds[i], 3)],
     ["verdict", "front", false, (i) => columns.verdict[i] || ""],
-  ];
+  ].filter(([, , , , varied]) => !varied || new Set(columns[varied]).size > 1);
   let sorting = { name: "error", up: true };
   let visible = PAGE;
 
   function setUpTable() {
     if (!$("rows")) return;
     columns.parameters = columns.schedule.map(parameters);
-    columns.words = columns.key.map((key, i) => ["#" + columns.number[i], key, ...["status", "role", "family", "rule", "parameters", "verdict"].map((name) => columns[name][i])].join(" ").toLowerCase());
+    columns.words = columns.key.map((key, i) => ["#" + columns.number[i], key, ...["status", "role", "family", "rule", "policy", "parameters", "verdict"].map((name) => columns[name][i])].join(" ").toLowerCase());
     for (const [name, title, numeric] of shown) {
       const th = document.createElement("th");
       const button = document.createElement("button");

@@ -1,11 +1,12 @@
-"""Where one search attains an error and cost that another does not, given the noise of both."""
+"""Where one search attains an error and compute that another does not, given the noise of both."""
 
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from rst_tune.report import formatting
-from rst_tune.report.figures.front import COST, ERROR
+from rst_tune.report.cost_axis import CostAxis
+from rst_tune.report.figures.front import ERROR, set_cost_axis
 from rst_tune.report.figures.style import empty, figure, rounded
 
 __all__ = ["attainment"]
@@ -15,32 +16,36 @@ COLORS = ("26,128,196", "230,159,0")
 STEPS = ((0.2, 0.5, 0.25), (0.5, 0.8, 0.5), (0.8, 1.01, 0.85))
 
 
-def attainment(rectangles: NDArray[np.float64], names: tuple[str, str], corner: tuple[float, float]) -> go.Figure:
-    """Draw rectangles (error and cost from, error and cost to, difference of the attainment probabilities).
+def attainment(
+    rectangles: NDArray[np.float64], names: tuple[str, str], corner: tuple[float, float], axis: CostAxis
+) -> go.Figure:
+    """Draw rectangles (error and compute from, error and compute to, difference of the attainment probabilities).
 
-    A positive difference is in favour of the first search. Unbounded rectangles end at `corner` (error, cost).
+    A positive difference is in favour of the first search. Unbounded rectangles end at `corner` (error, compute).
     """
     shown = rectangles[np.abs(rectangles[:, 4]) >= STEPS[0][0]] if len(rectangles) else rectangles
     if not len(shown):
         return empty("The attainment probabilities of the two searches differ by less than 20 % everywhere.")
-    fig = figure(COST, ERROR, height=460)
-    fig.update_xaxes(tickformat=".0%")
+    fig = figure(axis.title, ERROR, height=460)
+    set_cost_axis(fig, axis, [*shown[:, 1].tolist(), corner[1]])
     for sign, name, color in zip((1, -1), names, COLORS, strict=True):
         for low, high, opacity in STEPS:
             amount = sign * shown[:, 4]
             group = shown[(amount >= low) & (amount < high)]
             title = f"{formatting.escape_html(name)}: higher by {100 * low:.0f} % or more"
             if len(group):
-                fig.add_trace(_areas(group, corner, f"rgba({color},{opacity})", title))
+                fig.add_trace(_areas(group, corner, axis, f"rgba({color},{opacity})", title))
     return fig
 
 
-def _areas(group: NDArray[np.float64], corner: tuple[float, float], color: str, name: str) -> go.Scatter:
+def _areas(
+    group: NDArray[np.float64], corner: tuple[float, float], axis: CostAxis, color: str, name: str
+) -> go.Scatter:
     xs: list[float | None] = []
     ys: list[float | None] = []
     for error, cost, error_end, cost_end, _ in group:
-        top, right = min(error_end, corner[0]), min(cost_end, corner[1])
-        xs += [cost, right, right, cost, cost, None]
+        top, left, right = min(error_end, corner[0]), axis.value(cost), axis.value(min(cost_end, corner[1]))
+        xs += [left, right, right, left, left, None]
         ys += [error, error, top, top, error, None]
     line = {"width": 0.5, "color": color}
     style = {"fill": "toself", "fillcolor": color, "line": line, "mode": "lines"}

@@ -1,33 +1,59 @@
-"""The front: error against cost, with markers that show how strong the evidence for each point is."""
+"""The front: error against cost, with markers that show how strong the evidence for each point is.
 
-from collections.abc import Mapping, Sequence
+At one length the cost is extra propagation, as in the paper. Where lengths differ it is compute, on a logarithmic axis,
+and the base optimizer's own curve shows what a longer or shorter plain training gives.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 import numpy as np
 import plotly.graph_objects as go
 
+from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.report import formatting
-from rst_tune.report.figures.style import CYCLE, GREEN, GREY, KINDS, crowd_opacity, empty, figure, hover, kind, rounded
+from rst_tune.report.cost_axis import CostAxis
+from rst_tune.report.figures.style import (
+    CYCLE,
+    GREEN,
+    GREY,
+    KINDS,
+    RED,
+    SKY,
+    crowd_opacity,
+    empty,
+    figure,
+    hover,
+    kind,
+    rounded,
+)
 
-__all__ = ["COST", "ERROR", "compare", "front", "visible_range"]
+__all__ = ["ERROR", "compare", "front", "set_cost_axis", "visible_range"]
 
-COST, ERROR = "extra propagation (100 %: SAM)", "validation error, %"
+ERROR = "validation error, %"
+MAX_TICKS = 8
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 CROWDS = ("one seed", "dominated")
 SHAPES = ("circle", "diamond", "square", "triangle-up", "star", "cross")
 
 
 def visible_range(points: Sequence[ConfigSummary]) -> tuple[float, float] | None:
-    """Return the range of errors to show: the whole front, and all other points but far outliers."""
+    """Return the range of errors to show: the whole front, and all other points but far outliers.
+
+    The base optimizer at the recipe's length is shown, too, unless it would compress the rest to less than a third.
+    """
     errors = np.array([p.error_mean for p in points])
     if not len(errors):
         return None
-    low, mid, high = np.quantile(errors, [0.0, 0.5, 0.75])
-    wanted = [high + 1.5 * (high - mid)] + [p.error_mean + (p.error_sem or 0.0) for p in points if p.on_front]
-    top = min(float(errors.max()), max(wanted))
-    margin = 0.06 * (top - float(low)) or 0.5
+    low, mid, high = map(float, np.quantile(errors, [0.0, 0.5, 0.75]))
+    top = max([high + 1.5 * (high - mid), *(p.error_mean + (p.error_sem or 0.0) for p in points if p.on_front)])
+    recipe = max((p.error_mean + (p.error_sem or 0.0) for p in points if p.config.is_recipe), default=0.0)
+    top = min(float(errors.max()), max(top, recipe if recipe <= low + 3 * (top - low) else 0.0))
+    margin = 0.06 * (top - low) or 0.5
     spread = max([p.error_sem or 0.0 for p in points if p.on_front] or [0.0])
-    return max(float(low) - margin - spread, 0.0), top + margin  # no error is below 0
+    return max(low - margin - spread, 0.0), top + margin  # no error is below 0
 
 
 def front(
@@ -37,54 +63,125 @@ def front(
 ) -> go.Figure:
     """Draw every configuration that was trained to the end; the front is joined and has error bars.
 
-    The names of the `named` configurations, such as the baselines, are written beside them.
+    The names of the `named` configurations, such as the baselines, are written beside them. Where lengths differ,
+    the base optimizer and SAM are drawn as curves.
     """
     if not points:
         return empty("No configuration was trained to the full horizon yet.")
-    fig = figure(COST, ERROR, height=520)
-    _set_cost_axis(fig, points)
+    axis = CostAxis.of(points)
+    fig = figure(axis.title, ERROR, height=520)
+    set_cost_axis(fig, axis, [p.compute for p in points])
     fig.update_yaxes(range=visible_range(points))
     fig.update_layout(legend={"traceorder": "reversed"})
     groups = {name: [p for p in points if kind(p) == name] for name in list(KINDS)[::-1]}
-    drawn = {name: _markers(name, group) for name, group in groups.items() if group}
+    drawn = {name: _markers(axis, name, group) for name, group in groups.items() if group}
     fig.add_traces([trace for name, trace in drawn.items() if name in CROWDS])
-    fig.add_trace(_staircase([p for p in points if p.on_front], GREY, "solid"))
+    if axis.lengths_differ:
+        fig.add_traces(_baselines(axis, points))
+    fig.add_trace(_staircase(axis, [p for p in points if p.on_front], GREY, "solid"))
     if recommended is not None:
-        fig.add_trace(_ring(recommended))
+        fig.add_trace(_ring(axis, recommended))
     fig.add_traces([trace for name, trace in drawn.items() if name not in CROWDS])
     for name, point in (named or {}).items():
-        _write_name(fig, name, point)
+        _write_name(fig, axis, name, point, points)
     return fig
 
 
-def _set_cost_axis(fig: go.Figure, points: Sequence[ConfigSummary]) -> None:
-    """Set the range from the base optimizer to SAM, or to the highest cost, with a margin for the markers."""
-    highest = max([1.0, *(p.extra_propagation for p in points)])
-    fig.update_xaxes(tickformat=".0%", range=[-0.03 * highest, 1.04 * highest])
+def set_cost_axis(fig: go.Figure, axis: CostAxis, computes: Iterable[float]) -> go.Figure:
+    """Set scale, ticks and range of the horizontal axis, with a margin for the markers.
+
+    Extra propagation ranges from the base optimizer to SAM or beyond, compute over the given values.
+    """
+    values = [axis.value(compute) for compute in computes if 0 < compute < math.inf] or [1.0]
+    if not axis.lengths_differ:
+        highest = max([1.0, *values])
+        return fig.update_xaxes(tickformat=".0%", range=[-0.03 * highest, 1.04 * highest])
+    low, high = math.log2(min(values)), math.log2(max(values))
+    margin = 0.04 * (high - low) or 0.5
+    ticks = _octave_ticks(low - margin, high + margin)
+    return fig.update_xaxes(
+        type="log", range=[math.log10(2) * end for end in (low - margin, high + margin)], tickmode="array",
+        tickvals=ticks, ticktext=[formatting.multiple(tick) for tick in ticks],
+    )  # fmt: skip
 
 
-def _write_name(fig: go.Figure, name: str, point: ConfigSummary) -> None:
-    """Write a name below a point; at low costs, where the line starts, above it and to the right."""
-    low = point.extra_propagation < 0.5
-    shift = {"xanchor": "left", "xshift": 7, "yshift": 14} if low else {"xanchor": "center", "yshift": -19}
-    place = {"x": point.extra_propagation, "y": point.error_mean}
-    fig.add_annotation(text=formatting.escape_html(name), showarrow=False, **place, **shift)
+def _octave_ticks(low: float, high: float) -> list[float]:
+    """Return at most `MAX_TICKS` or so values between two logarithms to base 2: powers of 2, or finer ones.
+
+    >>> _octave_ticks(-2.8, 1.3), _octave_ticks(0.1, 0.9)
+    ([0.25, 0.5, 1.0, 2.0], [1.25, 1.5, 1.75])
+    """
+    for parts in (1, 2, 4, 16):
+        stride = max(1, round((high - low) / MAX_TICKS)) if parts == 1 else 1
+        octaves = range(math.floor(low), math.ceil(high) + 1, stride)
+        ticks = [2.0**octave * (1 + part / parts) for octave in octaves for part in range(parts)]
+        ticks = [tick for tick in ticks if low <= math.log2(tick) <= high]
+        if len(ticks) >= 3:
+            break
+    return ticks
 
 
-def _ring(point: ConfigSummary) -> go.Scatter:
+def _write_name(
+    fig: go.Figure, axis: CostAxis, name: str, point: ConfigSummary, points: Sequence[ConfigSummary]
+) -> None:
+    """Write a name beside a point, where it covers neither the curve of the base optimizer nor the figure's edge."""
+    side = {"xanchor": "left", "xshift": 7, "yshift": -14 if _rises_after(point, points) else 14}
+    if point.compute == max(p.compute for p in points):
+        side = {"xanchor": "right", "xshift": -9, "yshift": 0} if axis.lengths_differ else {"yshift": -19}
+    place = {"x": axis.position(point.compute), "y": point.error_mean}
+    fig.add_annotation(text=formatting.escape_html(name), showarrow=False, **place, **side)
+
+
+def _rises_after(point: ConfigSummary, points: Sequence[ConfigSummary]) -> bool:
+    """Return whether the base optimizer's curve rises to the right of a point of it."""
+    later = [p for p in points if p.config.is_base and p.compute > point.compute]
+    return point.config.is_base and bool(later) and min(later, key=lambda p: p.compute).error_mean > point.error_mean
+
+
+def _baselines(axis: CostAxis, points: Sequence[ConfigSummary]) -> list[go.Scatter]:
+    """Return the base optimizer and SAM as curves over the length."""
+    base = [p for p in points if p.config.is_base]
+    sam = [p for p in points if labels.method_name(p.config) == "SAM"]
+    curves = [_curve(axis, "SAM", sam, SKY, "triangle-up", "dot")] if sam else []
+    return [*curves, _curve(axis, "base optimizer", base, RED, "triangle-down", "dash")] if base else curves
+
+
+def _curve(
+    axis: CostAxis, name: str, points: Sequence[ConfigSummary], color: str, symbol: str, dash: str
+) -> go.Scatter:
+    """Join the most replicated configuration of each length, for each radius; the base optimizer has no radius."""
+    least_first = sorted(points, key=lambda p: p.seeds)
+    best = {(0.0 if p.config.is_base else p.config.rho, p.config.horizon): p for p in least_first}
+    rows: list[ConfigSummary | None] = []
+    for _, places in groupby(sorted(best), key=lambda place: place[0]):
+        rows += [*(best[place] for place in places), None]  # a gap, so that no line joins two radii
+    rows = rows[:-1]
+    return go.Scatter(
+        x=rounded(axis.value(p.compute) if p else None for p in rows),
+        y=rounded(p.error_mean if p else None for p in rows),
+        error_y=_error_bars(rows, color),
+        mode="lines+markers",
+        name=name,
+        line={"color": color, "width": 2, "dash": dash},
+        marker={"symbol": symbol, "size": 9, "color": color},
+        hoverinfo="skip",
+    )
+
+
+def _ring(axis: CostAxis, point: ConfigSummary) -> go.Scatter:
     style = {"symbol": "circle-open", "size": 24, "color": GREEN, "line": {"width": 3}}
-    place = {"x": [point.extra_propagation], "y": [point.error_mean]}
+    place = {"x": rounded([axis.value(point.compute)]), "y": [point.error_mean]}
     return go.Scatter(**place, mode="markers", name="recommended", marker=style, hoverinfo="skip")
 
 
-def _staircase(points: Sequence[ConfigSummary], color: str, dash: str) -> go.Scatter:
+def _staircase(axis: CostAxis, points: Sequence[ConfigSummary], color: str, dash: str) -> go.Scatter:
     """Join a front by steps: the error at a cost is that of the best point which costs no more.
 
     The line is at the posterior means, which define the front; the markers are at the measured means.
     """
-    ordered = sorted(points, key=lambda p: p.extra_propagation)
+    ordered = sorted(points, key=lambda p: p.compute)
     return go.Scatter(
-        x=rounded(p.extra_propagation for p in ordered),
+        x=rounded(axis.value(p.compute) for p in ordered),
         y=rounded(p.error_posterior for p in ordered),
         mode="lines",
         line={"shape": "hv", "color": color, "width": 1.5, "dash": dash},
@@ -93,13 +190,13 @@ def _staircase(points: Sequence[ConfigSummary], color: str, dash: str) -> go.Sca
     )
 
 
-def _markers(name: str, points: Sequence[ConfigSummary]) -> go.Scatter:
+def _markers(axis: CostAxis, name: str, points: Sequence[ConfigSummary]) -> go.Scatter:
     color, symbol, size = KINDS[name]
     crowd = name in CROWDS
     opacity = crowd_opacity(len(points)) if crowd else 1.0
     line = {"width": 1.5, "color": color}
     return go.Scatter(
-        x=rounded(p.extra_propagation for p in points),
+        x=rounded(axis.value(p.compute) for p in points),
         y=rounded(p.error_mean for p in points),
         error_y=None if crowd else _error_bars(points, color),
         mode="markers",
@@ -111,9 +208,9 @@ def _markers(name: str, points: Sequence[ConfigSummary]) -> go.Scatter:
     )
 
 
-def _error_bars(points: Sequence[ConfigSummary], color: str) -> dict[str, object] | None:
+def _error_bars(points: Sequence[ConfigSummary | None], color: str) -> dict[str, object] | None:
     """Return bars of one standard error. Plotly draws a missing one as 0, so its caps are left out."""
-    sems = [p.error_sem for p in points]
+    sems = [p.error_sem if p else None for p in points]
     if not any(sems):
         return None
     return {"array": rounded(sems), "color": color, "thickness": 1.5, "width": 4 if all(sems) else 0}
@@ -128,12 +225,14 @@ def compare(fronts: Mapping[str, Sequence[ConfigSummary]]) -> go.Figure:
     """Draw the fronts of several searches in one figure; each has its own colour, dash and shape."""
     if not any(fronts.values()):
         return empty("None of these searches has a front yet.")
-    fig = figure(COST, ERROR, height=520)
-    _set_cost_axis(fig, [p for points in fronts.values() for p in points])
+    everything = [p for points in fronts.values() for p in points]
+    axis = CostAxis.of(everything)
+    fig = figure(axis.title, ERROR, height=520)
+    set_cost_axis(fig, axis, [p.compute for p in everything])
     for index, (name, points) in enumerate(fronts.items()):
         color, dash, shape = (cycle[index % 6] for cycle in (CYCLE, DASHES, SHAPES))
         look = {"color": color, "symbol": shape, "size": 10, "line": {"color": color}}
-        fig.add_trace(_staircase(points, color, dash))
-        trace = _markers("confirmed", points) if points else go.Scatter(x=[], y=[])
+        fig.add_trace(_staircase(axis, points, color, dash))
+        trace = _markers(axis, "confirmed", points) if points else go.Scatter(x=[], y=[])
         fig.add_trace(trace.update(name=formatting.escape_html(name), marker=look, error_y=_error_bars(points, color)))
     return fig

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from rst_tune.analysis import labels
+from rst_tune.analysis.rungs import RungCorrelation, rung_level
 from rst_tune.records import Status, Trial
 from rst_tune.report import formatting
 from rst_tune.report.figures.style import BLUE, CYCLE, STATUS, empty, figure, rounded
@@ -72,21 +73,29 @@ def _bars(status: Status, color: str, trials: Sequence[Trial], begin: float, now
 
 
 def rungs(trials: Sequence[Trial]) -> go.Figure:
-    """Draw the final error against the error at each rung: the better a rung ranks, the more its points rise."""
-    ended = [t for t in trials if t.finished and t.rungs]
-    epochs = sorted({epoch for t in ended for epoch in t.rungs if epoch < t.epochs})
-    if not epochs:
+    """Draw the final error against the error at each rung: the better a rung ranks, the more its points rise.
+
+    Rungs of trainings of different lengths are grouped by the share of the training that they come after.
+    """
+    ended = [t for t in trials if t.finished]
+    passed = [(t, epoch, error) for t in ended for epoch, error in t.rungs.items() if epoch < t.epochs]
+    if not passed:
         return empty("No trial passed an earlier rung and was trained to the end.")
+    one_length = len({t.epochs for t, _, _ in passed}) == 1
+    groups: dict[int, list[tuple[Trial, float]]] = {}
+    for trial, epoch, error in passed:
+        groups.setdefault(epoch if one_length else -rung_level(epoch, trial.epochs), []).append((trial, error))
     fig = figure("error at the rung, %", "final validation error, %", height=360)
-    for index, epoch in enumerate(epochs):
-        group = [t for t in ended if epoch in t.rungs]
+    for index, (place, group) in enumerate(sorted(groups.items())):
+        rung = RungCorrelation(level=-place, trials=len(group), correlation=None)
+        name = f"epoch {place}" if one_length else f"after {rung.share}"
         fig.add_scatter(
-            x=rounded(t.rungs[epoch] for t in group),
-            y=rounded(t.error for t in group),
+            x=rounded(error for _, error in group),
+            y=rounded(t.error for t, _ in group),
             mode="markers",
-            name=f"epoch {epoch} ({len(group)})",
+            name=f"{name} ({len(group)})",
             marker={"color": CYCLE[index % 6], "symbol": index % 6, "size": 7, "opacity": 0.75},
-            text=[formatting.escape_html(f"#{t.number} {labels.describe(t.config)}") for t in group],
+            text=[formatting.escape_html(f"#{t.number} {labels.describe(t.config)}") for t, _ in group],
             hovertemplate="%{text}<br>%{x:.2f} → %{y:.2f} %<extra></extra>",
         )
     return fig

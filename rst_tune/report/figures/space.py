@@ -1,7 +1,7 @@
 """The searched space: schedules, the map of the error, importances, parallel coordinates."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.report import formatting
+from rst_tune.report.cost_axis import CostAxis
+from rst_tune.report.figures.front import set_cost_axis
 from rst_tune.report.figures.style import BLUE, GREY, ORANGE, crowd_opacity, empty, figure, rounded
 
-__all__ = ["MAX_COINS", "MAX_LINES", "Predict", "importances", "landscape", "parallel", "schedule", "thinned_indices"]
+__all__ = ["MAX_COINS", "MAX_LINES", "Surface", "importances", "landscape", "parallel", "schedule", "thinned_indices"]
 
-Predict = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
-"""From arrays of extra propagation and gamma_rst to an array of errors in percent."""
+Array = NDArray[np.float64]
+Surface = tuple[Array, Array, Array]
+"""Values of compute, values of gamma_rst, and errors in percent with one row per gamma."""
 MAX_COINS, MAX_LINES = 160, 600
 _COLORBAR = {"title": {"text": "error, %", "font": {"size": 13}}, "thickness": 12, "outlinewidth": 0}
 
@@ -45,41 +48,41 @@ def _evenly(count: int, limit: int) -> list[int]:
     return indices
 
 
-def landscape(points: Sequence[ConfigSummary], predict: Predict | None = None) -> go.Figure:
-    """Draw the error as colour over cost and gamma_rst; `predict` is drawn as a shade behind the points."""
+def landscape(points: Sequence[ConfigSummary], surface: Surface | None = None) -> go.Figure:
+    """Draw the error as colour over cost and gamma_rst; `surface` is drawn as a shade behind the points."""
     kept = [p for p in points if math.isfinite(p.config.gamma_rst)]
     if not kept:
         return empty("No configuration was trained to the full horizon yet.")
-    fig = figure("extra propagation", "γ_rst = mean p(t) · γ_gnr", height=440)
-    fig.update_xaxes(tickformat=".0%")
+    axis = CostAxis.of(kept)
+    fig = figure(axis.title, "γ_rst = mean p(t) · γ_gnr", height=440)
+    set_cost_axis(fig, axis, [p.compute for p in kept])
     errors = np.array([p.error_mean for p in kept])
     low, high = float(errors.min()), float(np.quantile(errors, 0.9))
     scale = {"colorscale": "Cividis", "cmin": low, "cmax": max(high, low + 1e-6)}
-    if predict is not None:
-        fig.add_trace(_shade(kept, predict, scale))
+    if surface is not None:
+        fig.add_trace(_shade(axis, surface, scale))
     crowd, best = [p for p in kept if not p.on_front], [p for p in kept if p.on_front]
     crowded = len(crowd) >= 300
     thin, thick = {"width": 0 if crowded else 1, "color": GREY}, {"width": 1.5, "color": ORANGE}
-    fig.add_trace(_coloured(crowd, {**scale, "symbol": "circle", "size": 5 if crowded else 8, "line": thin}))
+    fig.add_trace(_coloured(axis, crowd, {**scale, "symbol": "circle", "size": 5 if crowded else 8, "line": thin}))
     return fig.add_trace(
-        _coloured(best, {**scale, "symbol": "diamond", "size": 13, "line": thick, "colorbar": _COLORBAR})
+        _coloured(axis, best, {**scale, "symbol": "diamond", "size": 13, "line": thick, "colorbar": _COLORBAR})
     )
 
 
-def _shade(points: Sequence[ConfigSummary], predict: Predict, scale: Mapping[str, object]) -> go.Contour:
-    axes = ([p.extra_propagation for p in points], [p.config.gamma_rst for p in points])
-    costs, gammas = (np.linspace(min(values), max(values), 21) for values in axes)
-    errors = predict(*(axis.ravel() for axis in np.meshgrid(costs, gammas))).reshape(21, 21)
+def _shade(axis: CostAxis, surface: Surface, scale: Mapping[str, object]) -> go.Contour:
+    computes, gammas, errors = surface
     return go.Contour(
-        x=rounded(costs.tolist()), y=rounded(gammas.tolist()), z=[rounded(row, 4) for row in errors.tolist()],
+        x=rounded(axis.value(compute) for compute in computes.tolist()), y=rounded(gammas.tolist()),
+        z=[rounded(row, 4) for row in errors.tolist()],
         colorscale=scale["colorscale"], zmin=scale["cmin"], zmax=scale["cmax"], opacity=0.55, showscale=False,
         ncontours=14, line={"width": 0.5}, hoverinfo="skip",
     )  # fmt: skip
 
 
-def _coloured(points: Sequence[ConfigSummary], marker: Mapping[str, object]) -> go.Scatter:
+def _coloured(axis: CostAxis, points: Sequence[ConfigSummary], marker: Mapping[str, object]) -> go.Scatter:
     return go.Scatter(
-        x=rounded(p.extra_propagation for p in points),
+        x=rounded(axis.value(p.compute) for p in points),
         y=rounded(p.config.gamma_rst for p in points),
         mode="markers",
         showlegend=False,
@@ -133,11 +136,13 @@ def _axes(points: Sequence[ConfigSummary]) -> Axes:
     return {
         "family": [c.family for c in configs],
         "rule": [c.rule for c in configs],
+        "policy": [c.policy for c in configs],
+        "horizon": [c.horizon for c in configs],
         "extra propagation": [p.extra_propagation for p in points],
         "γ_rst": [c.gamma_rst for c in configs],
         "γ_gnr": [c.gamma_gnr for c in configs],
         "ρ": [c.rho for c in configs],
-        "horizon": [c.horizon for c in configs],
+        **({"compute": [p.compute for p in points]} if CostAxis.of(points).lengths_differ else {}),
         "error, %": [p.error_mean for p in points],
     }
 

@@ -97,6 +97,8 @@ def hover(point: ConfigSummary) -> str:
         escape(formatting.parameters(config.schedule)),
         f"error {formatting.error(point.error_mean, point.error_sem)} % "
         f"({point.seeds} seed{'s' if point.seeds != 1 else ''})",
+        f"compute {formatting.multiple(point.compute)} · length {formatting.multiple(config.horizon)} · "
+        f"extra {formatting.cost(config.extra_propagation)}",
         f"γ_rst {formatting.number(config.gamma_rst, 3)} · ρ {formatting.number(config.rho, 3)}",
     ]
     if point.error_posterior_sd is not None:
