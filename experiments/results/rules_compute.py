@@ -139,8 +139,9 @@ def train(job: Job, task: Task, data: Dataset) -> dict[str, Any]:
     test = run.test()["test_error"] if complete else chance
     return {
         "task": job.task, "contender": job.contender, "radius": job.radius, "horizon": round(job.horizon, 6),
-        "seed": job.seed, "error": error, "test": test, "compute": run.pairs / (task.recipe.epochs * run.steps_per_epoch),
-        "seconds": sum(run.history.get("seconds", [])), "status": run.status,
+        "seed": job.seed, "error": error, "test": test, "status": run.status,
+        "compute": run.pairs / (task.recipe.epochs * run.steps_per_epoch),
+        "seconds": sum(run.history.get("seconds", [])),
     }  # fmt: skip
 
 
@@ -178,7 +179,10 @@ def run_all(out: Path, fashion: Path | None, processes: int) -> None:
             del tasks["Fashion-MNIST"]
         else:
             root = str(pooled(fashion, Path(folder)))
-            tasks["Fashion-MNIST"] = {**TASKS["Fashion-MNIST"], "data": {**TASKS["Fashion-MNIST"]["data"], "root": root}}
+            tasks["Fashion-MNIST"] = {
+                **TASKS["Fashion-MNIST"],
+                "data": {**TASKS["Fashion-MNIST"]["data"], "root": root},
+            }
         todo = [job for job in jobs(list(tasks)) if job.key not in done]
         with multiprocessing.get_context("spawn").Pool(processes) as pool, out.open("a") as file:
             pending = [pool.apply_async(_work, (job, tasks[job.task])) for job in todo]

@@ -402,7 +402,11 @@ def trial_config(params: Mapping[str, Any], scale: TaskScale) -> TrialConfig:
         mean = shape.mean
         extra = mean * _cost_per_ascent(rule, json.dumps(options, sort_keys=True), scale.batch_size)
     gamma_gnr = params["gamma_rst"] / mean if "gamma_rst" in params else params.get("gamma_gnr", 1.0)
-    policy, policy_options, cap = params.get("policy", "coin"), dict(params.get("policy_options", {})), params.get("cap")
+    policy, policy_options, cap = (
+        params.get("policy", "coin"),
+        dict(params.get("policy_options", {})),
+        params.get("cap"),
+    )
     if scale.exact:
         _check_params(params)
         check_method(build(rule, options), policies.build(policy, policy_options), gamma_gnr=gamma_gnr, cap=cap)
