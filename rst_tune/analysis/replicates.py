@@ -97,8 +97,14 @@ def chance_error(search: Search) -> float:
 
 
 def diverged_trials(search: Search) -> list[Trial]:
-    """Return the diverged trials with the error of chance."""
-    return _diverged(search.trials, chance_error(search), {t.config_id for t in search.trials})
+    """Return the diverged trials of configurations that never finished, with the error of chance, for a surrogate.
+
+    Where some seeds finished, the surrogate predicts those, and the share that diverged is counted: both kinds as
+    results of one configuration would look like noise, and widen everything.
+    """
+    finished = {t.config_id for t in search.finished()}
+    never = {t.config_id for t in search.trials} - finished
+    return _diverged(search.trials, chance_error(search), never)
 
 
 def _diverged(trials: Sequence[Trial], chance: float, configs: Collection[str]) -> list[Trial]:
