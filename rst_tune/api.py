@@ -378,11 +378,10 @@ def training_result(run: "Run") -> dict[str, Any]:
 
 def save_model(run: "Run", path: Path) -> Path:
     """Write the weights of a training as a plain state_dict, and return the path."""
-    import torch
+    from rst_tune.training.checkpoint import write_checkpoint
 
     path = Path(path).resolve()
-    with files.atomic_file(path) as file:
-        torch.save(run.model.state_dict(), file)
+    write_checkpoint(dict(run.model.state_dict()), path)
     return path
 
 

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 from rich.console import Console
+from typer.exceptions import TyperException
 
 import rst_tune
 from rst_tune import api
@@ -310,10 +310,10 @@ def _invoke() -> int:
     except InputError as error:
         _say(f"error: {error}")
         return 2
-    except click.ClickException as error:
-        error.show()
+    except TyperException as error:  # a usage error
+        error.show()  # type: ignore[attr-defined]  # of the subclass that Typer raises
         return 2
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         return _interrupted()
     except Exception as error:  # noqa: BLE001  the last resort: one line, and where the rest is
         return _failed(error)
