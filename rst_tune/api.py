@@ -44,11 +44,14 @@ _log = logging.getLogger(__name__)
 # --- searches -----------------------------------------------------------------------------------------------------
 
 
-def load_experiment(name: str, settings: Iterable[str] = ()) -> "Experiment":
-    """Return a shipped experiment by name, or one by its path, with `a.b=c` settings applied."""
+def load_experiment(name: str, settings: Iterable[str] = (), *, search: bool = True) -> "Experiment":
+    """Return a shipped experiment by name, or one by its path, with `a.b=c` settings applied.
+
+    `search=False`: only its task is used, for `train`.
+    """
     from rst_tune.tuning.experiment import load_experiment as load
 
-    return load(name, settings)
+    return load(name, settings, search=search)
 
 
 def output_directory(experiment: "Experiment", output: Path | None = None) -> Path:
@@ -339,7 +342,8 @@ def train(
 ) -> "tuple[Run, Iterator[Progress]]":
     """Return one training run of an experiment's task, and the iterator that trains it.
 
-    `method_file` is a YAML with the fields of `Method`, as the report copies it; it replaces the other options.
+    `method_file` is a YAML with the fields of `Method`, as the report copies it; it replaces the other options, and its
+    `horizon` is the length as a share of the recipe's epochs.
     """
     from rst_tune.method import schedules
     from rst_tune.training.loop import Run
@@ -347,16 +351,20 @@ def train(
     from rst_tune.tuning import yaml_files
 
     given: dict[str, Any] = {"gamma_gnr": gamma_gnr, "rule": rule, "rho": rho}
+    horizon: Any = 1.0
     given["schedule"] = schedules.parse(schedule).to_dict()
     where = "the options"
     if method_file is not None:
         where = str(method_file)
         given = yaml_files.read_yaml(yaml_files.existing(method_file))
-        seed = given.pop("seed", seed)
+        seed, horizon = given.pop("seed", seed), given.pop("horizon", 1.0)
+        if not isinstance(horizon, int | float) or isinstance(horizon, bool) or not 0 < horizon < 1000:
+            raise InputError(f"{where}: horizon: a share of the recipe's epochs above 0 is needed (got {horizon!r})")
         if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
             raise InputError(f"{where}: seed: a whole number from 0 to 2^63 - 1 is needed (got {str(seed)[:80]!r})")
     experiment.import_model()
-    run = Run(experiment.task, yaml_files.validate(Method, given, where), seed=seed, device=device)
+    epochs = max(1, round(horizon * experiment.task.recipe.epochs))
+    run = Run(experiment.task, yaml_files.validate(Method, given, where), seed=seed, epochs=epochs, device=device)
     return run, run.progress()
 
 

@@ -123,8 +123,7 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train one configuration once, with a progress bar."""
-    # One training has no rungs: a recipe of one epoch is fine here.
-    chosen = api.load_experiment(experiment, ["fidelity.kind=full", *(settings or ())])
+    chosen = api.load_experiment(experiment, settings or (), search=False)
     made, progress = api.train(
         chosen, method_file=method, schedule=schedule, gamma_gnr=gamma_gnr, rule=rule, rho=rho, seed=seed
     )

@@ -114,7 +114,7 @@ def test_lists_have_one_line_per_entry(kind, monkeypatch, capfd):
         (["train", "digits", "--schedule", "constant:p=1.5"], "1.5"),
         (["train", "digits", "--rule", "sma"], "did you mean 'sam'?"),
         (["list", "schedule"], "did you mean 'schedules'?"),
-        (["front", "--at", "cheap"], "cheap"),
+        (["front", "--at", "cheap"], "Invalid value for '--at'"),
         (["run", "digits", "--no-such-option"], "--no-such-option"),
         (["paper", "no-such-table"], "The choices are"),
     ],

@@ -261,10 +261,15 @@ def load_space(name: str, *, beside: Path | None = None) -> Space | str:
     return yaml_files.validate(Space, {"name": path.stem, **yaml_files.read_yaml(path)}, str(path))
 
 
-def load_experiment(name: str, settings: Iterable[str] = ()) -> Experiment:
-    """Return the experiment that a name or a path means, with `a.b=c` settings applied and absolute paths."""
+def load_experiment(name: str, settings: Iterable[str] = (), *, search: bool = True) -> Experiment:
+    """Return the experiment that a name or a path means, with `a.b=c` settings applied and absolute paths.
+
+    With `search=False` it is for a single training: its lengths and rungs do not have to fit the recipe.
+    """
     path = yaml_files.find("experiments", name)
     content = yaml_files.override({"name": path.stem, **yaml_files.read_yaml(path)}, settings)
+    if not search:
+        content |= {"space": {"families": ["constant"]}, "fidelity": {"kind": "full"}, "sampler": {}}
     if not isinstance(content.get("task"), dict):
         raise InputError(f"{path}: task: this field is needed: data, model and recipe")
     if content.get("space") is not None:
