@@ -1,118 +1,93 @@
-"""What the search itself costs after 10,000 trials: time of a suggestion, of a result, and memory of the driver.
+"""What the search itself costs: time of a suggestion after 35, 200, 2,000 and 10,000 trials, and memory.
 
-    python experiments/benchmarks/suggest.py [--trials 10000] [--concurrent 64] [--sampler front]
+    python experiments/benchmarks/suggest.py [--trials 35 200 2000 10000] [--pending 2] [--space compute]
 
-The trials are simulated: they carry histories of the usual size, and 64 at a time are running. Nothing is trained and
-Ray is not started; record, study (a journal file) and rungs are the real ones, in a temporary directory. All but the
-last few trials are drawn at random, which is quicker and leaves the sampler with as much to look at.
+The trials are random samples of the space with made-up errors; nothing is trained and Ray is not started. Timed is what
+happens between a result and the next task: the sampler observes it and proposes, with `--pending` trials running. A
+suggestion that fits the kernel again is rarer the more trials there are, so it is timed apart.
 """
 
 import argparse
-import heapq
 import json
+import os
 import statistics
 import sys
-import tempfile
 import time
-from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import psutil
-from rst_tune.analysis.records import Record, Replay
-from rst_tune.tuning.conductor import Conductor
 
-from rst_tune.tuning.experiment import load_experiment
-from rst_tune.tuning.study import SearchStudy
+from rst_tune.records import Role, Status, Trial, config_id
+from rst_tune.tuning.experiment import load_space
+from rst_tune.tuning.sampler import FrontSampler, RandomSuggester, _last_fit
+from rst_tune.tuning.space import Space, TaskScale, trial_config
 
-SECONDS_A_SUGGESTION = 1.0
+# Seconds per suggestion that are allowed after so many trials.
+LIMITS = {35: 0.020, 200: 0.060, 2_000: 0.3, 10_000: 1.0}
 GIGABYTES = 2.0
-METRICS = 13
-LAST = 50
+REPEATS = 15
+SCALE = TaskScale(epochs=20, steps_per_epoch=15, rho=0.2, batch_size=64, exact=False)
 
 
-def final_error(config: dict, rng: np.random.Generator) -> float:
-    cost, gamma = config["extra_propagation"], config["gamma_rst"]
-    return float(3 + 4 * np.exp(-3 * cost) + 2 * abs(gamma - 1) + 0.4 * rng.normal())
+def make_trial(space: Space, number: int, rng: np.random.Generator) -> Trial:
+    """Return a finished trial of a random configuration: cost and length help, SAM's strength is best."""
+    params = space.sample(RandomSuggester(rng))
+    config = trial_config(params, SCALE)
+    strength = config.gamma_rst * config.rho / SCALE.rho
+    error = 3 + 4 * np.exp(-3 * config.extra_propagation) + np.log(strength) ** 2 - np.log2(config.horizon)
+    return Trial(
+        key=str(number), number=number, role=Role.SEARCH, config_id=config_id(params), config=config, seed=number,
+        epochs=round(20 * config.horizon), full_horizon=True, sampled_at=float(number), ended_at=float(number),
+        status=Status.COMPLETE, error=float(max(error + 0.3 * rng.normal(), 0.5)),
+    )  # fmt: skip
 
 
-def simulate(conductor: Conductor, concurrent: int, rng: np.random.Generator) -> dict[str, list[float]]:
-    """Drive the search to its end; return the seconds of every call, by its name."""
-    spent: dict[str, list[float]] = defaultdict(list)
-    running: list[tuple[float, int, object, int]] = []
-    now, count = 0.0, 0
-
-    def timed(name: str, *given: object, **named: object) -> object:
-        begun, worked = time.perf_counter(), time.process_time()
-        result = getattr(conductor, name)(*given, **named)
-        spent[name].append(time.perf_counter() - begun)
-        spent[f"{name} cpu"].append(time.process_time() - worked)
-        return result
-
-    while True:
-        plan = timed("next_plan") if len(running) < concurrent else None
-        if plan == "done":
-            return spent
-        if plan is not None:
-            count += 1
-            if count % 1000 == 0:
-                recent = statistics.fmean(spent["next_plan"][-LAST:])
-                print(f"{count:6d} trials, {recent:.3f} s a suggestion, {memory():.2f} GB", file=sys.stderr)
-            heapq.heappush(running, (now + (plan.rungs or (plan.epochs,))[0], count, plan, 0))
-            continue
-        now, number, plan, place = heapq.heappop(running)
-        config = dict(plan.config)
-        epoch = (*plan.rungs, plan.epochs)[place]
-        error = final_error(config, rng) + 20.0 * (1 - epoch / plan.epochs)
-        history = {f"metric{i}": rng.normal(size=epoch).tolist() for i in range(METRICS)}
-        result = {"error": error, "pairs": float(epoch), "seconds": 1.0, "history": history}
-        if epoch == plan.epochs:
-            timed("ended", plan.key, "complete", **result)
-        elif (decision := timed("report", plan.key, epoch, error)) is not None and decision.stop:
-            timed("ended", plan.key, "stopped", **result)
-        else:
-            further = (*plan.rungs, plan.epochs)[place + 1] - epoch
-            heapq.heappush(running, (now + further, number, plan, place + 1))
-
-
-def memory() -> float:
-    return psutil.Process().memory_info().rss / 1e9
+def measure(space: Space, count: int, pending: int) -> dict[str, float]:
+    """Return seconds and processor seconds of a suggestion after `count` trials, and of one that fits the kernel."""
+    rng = np.random.default_rng(0)
+    sampler = FrontSampler(space.sample, SCALE, n_startup_trials=6)
+    for number in range(count):
+        sampler.observe(make_trial(space, number, rng))
+    running = [make_trial(space, count + i, rng) for i in range(pending)]
+    sampler.prepare(running, (12.0, 4.3), 0)
+    sampler.propose()
+    usual, fits, worked = [], [], []
+    for number in range(count, count + REPEATS):
+        fit = _last_fit(number + 1) != _last_fit(number)
+        trial = make_trial(space, number, rng)
+        begun, cpu = time.perf_counter(), time.process_time()
+        sampler.observe(trial)
+        sampler.prepare(running, (12.0, 4.3), number)
+        sampler.propose()
+        (fits if fit else usual).append(time.perf_counter() - begun)
+        worked.append(time.process_time() - cpu)
+    if not fits:
+        sampler._kernel_params = (0, None)
+        begun = time.perf_counter()
+        sampler.propose()
+        fits.append(time.perf_counter() - begun)
+    return {
+        "trials": count,
+        "seconds": round(statistics.median(usual), 4),
+        "processor_seconds": round(statistics.median(worked), 4),
+        "seconds_with_a_fit": round(statistics.median(fits), 4),
+    }
 
 
 def main() -> int:
+    """Print one row per number of trials; fail where a suggestion takes too long."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--concurrent", type=int, default=64)
-    parser.add_argument("--sampler", default="front")
+    parser.add_argument("--trials", type=int, nargs="+", default=list(LIMITS))
+    parser.add_argument("--pending", type=int, default=2)
+    parser.add_argument("--space", default="compute")
     given = parser.parse_args()
-    startup = max(10, given.trials - given.concurrent - 8 * LAST)
-    settings = [f"budget={{trials: {given.trials}}}", "confirm.enabled=false"]
-    settings += [f"sampler={{name: {given.sampler}, startup: {startup}}}"]
-    experiment = load_experiment("digits", settings)
-    with tempfile.TemporaryDirectory() as folder:
-        directory = Path(folder)
-        study, record = SearchStudy(experiment, directory), Record(directory)
-        conductor = Conductor(experiment, record=record, replay=Replay(directory), study=study, steps_per_epoch=15)
-        begun = time.perf_counter()
-        spent = simulate(conductor, given.concurrent, np.random.default_rng(0))
-        wall = time.perf_counter() - begun
-        drawing = [i for i, s in enumerate(spent["next_plan"]) if s > 1e-3][-LAST:]
-        result = {
-            "trials": given.trials,
-            "sampler": given.sampler,
-            "concurrent": given.concurrent,
-            "seconds": round(wall, 1),
-            "seconds_a_suggestion_at_the_end": round(statistics.fmean(spent["next_plan"][i] for i in drawing), 4),
-            "of_them_of_the_processor": round(statistics.fmean(spent["next_plan cpu"][i] for i in drawing), 4),
-            "seconds_a_report_at_the_end": round(statistics.fmean(spent["report"][-LAST:]), 5),
-            "seconds_a_result_at_the_end": round(statistics.fmean(spent["ended"][-LAST:]), 5),
-            "memory_gigabytes": round(memory(), 3),
-            "record_megabytes": round(record.path.stat().st_size / 1e6, 1),
-        }
-        record.close()
-    print(json.dumps(result, indent=2))
-    fast = result["seconds_a_suggestion_at_the_end"] <= SECONDS_A_SUGGESTION
-    return 0 if fast and result["memory_gigabytes"] < GIGABYTES else 1
+    space = load_space(given.space)
+    assert isinstance(space, Space)
+    rows = [measure(space, count, given.pending) for count in given.trials]
+    memory = psutil.Process().memory_info().rss / 1e9
+    print(json.dumps({"load": os.getloadavg()[0], "memory_gigabytes": round(memory, 3), "rows": rows}, indent=2))
+    fast = all(row["seconds"] <= LIMITS.get(int(row["trials"]), 1.0) for row in rows)
+    return 0 if fast and memory < GIGABYTES else 1
 
 
 if __name__ == "__main__":

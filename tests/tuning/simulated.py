@@ -119,9 +119,7 @@ def blind(world: World, config: TrialConfig, seed: int, share: float) -> float:
 
 def experiment(*settings: str, name: str = "digits", space: str = "grst") -> Experiment:
     """Return an experiment of nine epochs, at one length unless another space is given."""
-    return load_experiment(
-        name, ["task.recipe.epochs=9", "sampler.n_startup_trials=4", f"space={space}", *settings]
-    )
+    return load_experiment(name, ["task.recipe.epochs=9", "sampler.n_startup_trials=4", f"space={space}", *settings])
 
 
 def controller_of(exp: Experiment, log: InMemoryLog, directory: Path | None = None) -> SearchController:

@@ -10,8 +10,8 @@ from scipy import stats
 from rst_tune.analysis import pareto
 from rst_tune.analysis.surrogate import Surrogate, fit_surrogate
 from rst_tune.records import Role, Status, Trial, TrialConfig, config_id
-from rst_tune.tuning.experiment import load_space
 from rst_tune.tuning import sampler as module
+from rst_tune.tuning.experiment import load_space
 from rst_tune.tuning.sampler import NEIGHBOUR_SCALE, FrontSampler, RandomSuggester, knowledge_gradient
 from rst_tune.tuning.space import Space, TaskScale, trial_config
 

@@ -128,8 +128,12 @@ RHO = {"low": 0.05, "high": 0.4, "log": True}
         {"families": NATIVE, "parametrization": "native", "gamma_gnr": {"low": 1, "high": 3}, "rho": RHO},
         {
             "rules": {"sam": {}, "looksam": {"k": {"low": 2, "high": 9, "integer": True}}, "msam": {"rho": [1.0, 2.0]}},
-            "gamma_rst": [1.0, 2.0], "rho": RHO, "rho_unit": "recipe", "horizon": {"low": 0.2, "high": 2.0},
-            "policies": ["coin", "gradient-norm"], "cap": [2.0, 3.0],
+            "gamma_rst": [1.0, 2.0],
+            "rho": RHO,
+            "rho_unit": "recipe",
+            "horizon": {"low": 0.2, "high": 2.0},
+            "policies": ["coin", "gradient-norm"],
+            "cap": [2.0, 3.0],
         },
     ],
 )
