@@ -42,9 +42,7 @@ class Range(BaseModel):
         if self.log and self.low <= 0:
             raise ValueError(f"a logarithmic range needs low > 0, but got low={self.low}: raise it or drop `log`")
         if self.integer and not (self.low.is_integer() and self.high.is_integer()):
-            raise ValueError(
-                f"a range of integers has whole ends, but got low={self.low}, high={self.high}: round them"
-            )
+            raise ValueError(f"a range of integers has whole ends, but got low={self.low}, high={self.high}")
         return self
 
 

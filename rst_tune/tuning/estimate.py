@@ -1,11 +1,14 @@
 """What a search costs, estimated before anything is spent."""
 
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import accumulate
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 
 from rst_tune.errors import InputError
@@ -13,13 +16,18 @@ from rst_tune.method import schedules
 from rst_tune.training.data import Dataset, load_dataset
 from rst_tune.training.loop import Run
 from rst_tune.training.task import Method
-from rst_tune.tuning.axes import Axis, Range
+from rst_tune.tuning import yaml_files
+from rst_tune.tuning.axes import Range
 from rst_tune.tuning.experiment import Experiment
-from rst_tune.tuning.space import Space
+from rst_tune.tuning.points import SAM, SGD, baselines
+from rst_tune.tuning.proposals import given_points
+from rst_tune.tuning.sampler import RandomSuggester
+from rst_tune.tuning.space import Params, Space, TaskScale, trial_config
 
 __all__ = ["Estimate", "estimate", "measure_pair", "paper_grid_pairs"]
 
 PAPER_SEEDS = 5
+SAMPLES = 300  # of a space, for the mean cost of a configuration
 _TENTHS = [i / 10 for i in range(1, 10)]
 
 
@@ -28,7 +36,9 @@ class Estimate:
     """The cost of a search. Hours are None where the time per pair is not known.
 
     `trials_unstopped` is how many configurations fit if nothing is stopped, `trials_stopped` if nearly everything is
-    stopped at the first rung: the search ends between the two.
+    stopped at the first rung: the search ends between the two. `pairs_search` includes `pairs_baselines`, what the
+    base optimizer at its lengths and SAM take. `plain_trainings` is the budget in trainings of the base optimizer at
+    the recipe's length. `axes` are what the search varies: name, and values as a list or as low, high, log.
     """
 
     name: str
@@ -36,8 +46,11 @@ class Estimate:
     steps_per_epoch: int
     epochs: int
     rungs: list[int]
+    axes: list[dict[str, Any]]
+    plain_trainings: float
     pairs_budget: float
     pairs_search: float
+    pairs_baselines: float
     pairs_confirm: float
     pairs_per_trial: float
     trials_unstopped: int
@@ -84,19 +97,68 @@ def measure_pair(experiment: Experiment, data: Dataset, seconds: float = 2.0) ->
     return (time.perf_counter() - begun) / max(run.pairs - done, 1.0)
 
 
-def _mean_compute(space: Space | str) -> float:
-    """Return the mean compute of a sample, horizon · (1 + extra propagation)."""
-    if not isinstance(space, Space):
-        return 1.5
-    return _mean(space.horizon) * (1 + _mean(space.extra_propagation))
+class _Cost:
+    """Pairs of the configurations of a search: the given ones exactly, the sampled ones on average."""
+
+    def __init__(self, experiment: Experiment, steps_per_epoch: int) -> None:
+        recipe, space = experiment.task.recipe, experiment.space
+        scale = TaskScale(
+            epochs=recipe.epochs,
+            steps_per_epoch=steps_per_epoch,
+            rho=recipe.rho,
+            batch_size=recipe.batch_size // experiment.resources.workers,
+            exact=False,
+        )
+
+        def pairs(points: Iterable[Params]) -> list[float]:
+            computes = [trial_config(params, scale).compute for params in points]
+            return [recipe.epochs * steps_per_epoch * compute * experiment.seeds for compute in computes]
+
+        self.baselines = sum(pairs(baselines(space) if isinstance(space, Space) else [SGD, SAM]))
+        self.given = pairs(given_points(space, grid=experiment.sampler.name == "grid"))
+        self.mean = fmean(pairs(_samples(space)) if experiment.sampler.name != "grid" else self.given)
+
+    def of(self, configurations: int) -> float:
+        """Return the pairs of this many configurations, the given ones first."""
+        return sum(self.given[:configurations]) + self.mean * max(0, configurations - len(self.given))
+
+    def configurations(self, pairs: float) -> int:
+        """Return how many configurations these pairs are enough for."""
+        affordable = sum(spent <= pairs for spent in accumulate(self.given))
+        rest = pairs - sum(self.given)
+        return affordable + (int(rest // self.mean) if rest > 0 else 0)
 
 
-def _mean(axis: Axis) -> float:
-    if isinstance(axis, Range):
-        wide = axis.high - axis.low
-        return wide / math.log(axis.high / axis.low) if axis.log else axis.low + wide / 2
-    values = axis if isinstance(axis, list) else [axis]
-    return sum(values) / len(values)
+def _samples(space: Space | str) -> Iterator[Params]:
+    """Yield random samples of the space."""
+    sample = space.sample if isinstance(space, Space) else yaml_files.load_function(Path(space), "space")
+    rng = np.random.default_rng(0)
+    for _ in range(SAMPLES):
+        yield sample(RandomSuggester(rng))
+
+
+def _axes(space: Space | str) -> list[dict[str, Any]]:
+    """Return what a search varies as plain data; what a Python space varies shows in its samples."""
+    if isinstance(space, Space):
+        ends = {"low", "high", "log"}
+        return [
+            {"name": name, "values": axis.model_dump(include=ends) if isinstance(axis, Range) else axis}
+            for name, axis in space.varied().items()
+        ]
+    sample, rng = yaml_files.load_function(Path(space), "space"), np.random.default_rng(0)
+    seen: dict[str, list[Any]] = {}
+    for _ in range(SAMPLES):
+        suggester = RandomSuggester(rng)
+        sample(suggester)
+        for name, value in suggester.params.items():
+            seen.setdefault(name, []).append(value)
+    return [{"name": name, "values": _summary(values)} for name, values in seen.items()]
+
+
+def _summary(values: list[Any]) -> Any:
+    if all(isinstance(value, float) for value in values):
+        return {"low": round(min(values), 3), "high": round(max(values), 3), "log": False}
+    return sorted(set(values), key=str)
 
 
 def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) -> Estimate:
@@ -111,27 +173,29 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
     steps_per_epoch = len(data.train) // experiment.task.recipe.batch_size
     epochs = experiment.task.recipe.epochs
     seconds = measure_pair(experiment, data) if measure else None
-    per_trial = epochs * steps_per_epoch * _mean_compute(experiment.space) * experiment.seeds
-    devices = experiment.resources.devices
-    budget = _budget_pairs(experiment, epochs * steps_per_epoch, per_trial, seconds)
-    share = experiment.confirm.budget_fraction if experiment.confirm.enabled else 0.0
-    searching = budget if experiment.budget.trials is not None else budget * (1 - share)
+    cost, devices = _Cost(experiment, steps_per_epoch), experiment.resources.devices
+    searching, confirming = _budget_pairs(experiment, epochs * steps_per_epoch, cost, seconds)
+    budget = searching + confirming
     rungs = experiment.fidelity.epochs(epochs)
-    cheapest = per_trial * (rungs[0] / epochs if rungs and experiment.stopping.name != "none" else 1.0)
+    judged = rungs[0] / epochs if rungs and experiment.stopping.name != "none" else 1.0
     grid = paper_grid_pairs(epochs * steps_per_epoch)
     hours = None if seconds is None else budget * seconds * devices / 3600
+    trials = experiment.budget.trials
     return Estimate(
         name=experiment.name,
         search_id=experiment.search_id,
         steps_per_epoch=steps_per_epoch,
         epochs=epochs,
         rungs=rungs,
+        axes=_axes(experiment.space),
+        plain_trainings=budget / (epochs * steps_per_epoch),
         pairs_budget=budget,
         pairs_search=searching,
-        pairs_confirm=budget - searching,
-        pairs_per_trial=per_trial,
-        trials_unstopped=int(searching // per_trial),
-        trials_stopped=int(searching // cheapest),
+        pairs_baselines=cost.baselines,
+        pairs_confirm=confirming,
+        pairs_per_trial=cost.mean,
+        trials_unstopped=trials or cost.configurations(searching),
+        trials_stopped=trials or cost.configurations(searching / judged),
         seconds_per_pair=seconds,
         slots=slots,
         device_hours=hours,
@@ -141,15 +205,19 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
     )
 
 
-def _budget_pairs(experiment: Experiment, recipe: int, per_trial: float, seconds: float | None) -> float:
+def _budget_pairs(experiment: Experiment, recipe: int, cost: _Cost, seconds: float | None) -> tuple[float, float]:
+    """Return the pairs of searching and of confirming."""
     budget, confirm = experiment.budget, experiment.confirm
-    if budget.pairs is not None:
-        return budget.pairs
-    if budget.trainings is not None:
-        return budget.trainings * recipe
     if budget.trials is not None:
-        confirming = confirm.candidates * confirm.max_seeds if confirm.enabled else 0
-        return per_trial * (budget.trials + confirming / experiment.seeds)
-    assert budget.device_hours is not None
-    assert seconds is not None
-    return budget.device_hours * 3600 / seconds / experiment.resources.devices
+        replicates = confirm.candidates * confirm.max_seeds if confirm.enabled else 0
+        return cost.of(budget.trials), cost.mean * replicates / experiment.seeds
+    if budget.pairs is not None:
+        total = budget.pairs
+    elif budget.trainings is not None:
+        total = budget.trainings * recipe
+    else:
+        assert budget.device_hours is not None
+        assert seconds is not None
+        total = budget.device_hours * 3600 / seconds / experiment.resources.devices
+    confirming = total * confirm.budget_fraction if confirm.enabled else 0.0
+    return total - confirming, confirming

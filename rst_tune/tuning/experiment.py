@@ -11,10 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from rst_tune.analysis.rungs import MIN_FINISHED
 from rst_tune.errors import InputError
+from rst_tune.method.ascent import build
 from rst_tune.redaction import redact, register_url
 from rst_tune.training.data import Dataset
 from rst_tune.training.factories import resolve_factory
 from rst_tune.training.models import build_model
+from rst_tune.training.optimization import make_base_optimizer
 from rst_tune.training.task import Task
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.axes import bounds
@@ -235,9 +237,20 @@ class Experiment(_Part):
             resolve_factory(self.task.model.name, self.search_path)
 
     def check_model(self, data: Dataset) -> None:
-        """Build the model once, so that one that cannot be trained is an InputError before anything starts."""
+        """Build the model once, so that one that cannot be trained is an InputError before anything starts.
+
+        The same holds for a rule that does not fit it: one for normalization layers, or for the momentum.
+        """
         self.import_model()
-        build_model(self.task.model.name, data.classes, data.shape, self.task.model.options)
+        model = build_model(self.task.model.name, data.classes, data.shape, self.task.model.options)
+        if not isinstance(self.space, Space):
+            return
+        base = make_base_optimizer(self.task.recipe, model)
+        for rule in dict.fromkeys([*self.space.rules, *(p.get("rule", "sam") for p in self.space.points_to_evaluate)]):
+            try:
+                build(rule).attach(model, base)
+            except InputError as error:
+                raise InputError(f"space.rules: {error}") from None
 
     def public(self) -> dict[str, Any]:
         """Return the experiment as plain data without credentials, for the event log and for files."""

@@ -9,7 +9,7 @@ from rst_tune.tuning.points import SAM, SGD, points_to_evaluate
 from rst_tune.tuning.space import Params, Space
 from rst_tune.tuning.study import PendingTrials, SearchStudy
 
-__all__ = ["OWN_SEEDS", "ProposalQueue"]
+__all__ = ["OWN_SEEDS", "ProposalQueue", "given_points"]
 
 # A small discrete space repeats itself: a configuration that is known is sampled again, up to this many times.
 ATTEMPTS = 20
@@ -26,7 +26,7 @@ class ProposalQueue:
         self._study, self._pending = study, pending
         self._is_grid = experiment.sampler.name == "grid"
         self._seed, self._seeds = experiment.seed, experiment.seeds
-        self._given = deque(_given(experiment.space, grid=self._is_grid))
+        self._given = deque(given_points(experiment.space, grid=self._is_grid))
         self._exhausted = False
 
     def resume(self, sampled: Mapping[str, Params], again: Collection[str] = ()) -> None:
@@ -73,7 +73,8 @@ class ProposalQueue:
         return None
 
 
-def _given(space: Space | str, *, grid: bool) -> list[Params]:
+def given_points(space: Space | str, *, grid: bool) -> list[Params]:
+    """Return what is trained before anything is sampled; a grid is trained as a whole."""
     if not isinstance(space, Space):
         return [SGD, SAM]
     points = (*points_to_evaluate(space), *(space.grid() if grid else ()))

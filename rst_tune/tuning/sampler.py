@@ -10,6 +10,7 @@ twice. A stopped trial counts with the final error that its last rung predicts.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
@@ -18,7 +19,7 @@ import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from rst_tune.analysis import pareto
 from rst_tune.analysis.surrogate import MIN_TRIALS, KernelParams, Surrogate, fit_surrogate
@@ -30,7 +31,8 @@ __all__ = ["FrontSampler", "RandomSuggester", "knowledge_gradient"]
 Array = NDArray[np.float64]
 _Candidate = tuple[dict[str, Any], TrialConfig]  # what was suggested, and the configuration that it means
 
-N_CANDIDATES, N_NEIGHBOURS = 300, 100
+# Candidates per proposal, drawn from a pool of samples of the space that is made once, and neighbours of the best one.
+N_POOL, N_CANDIDATES, N_NEIGHBOURS = 2000, 300, 100
 # Samples of the space that the encoding of the features is made for.
 N_KNOWN = 200
 # A neighbour of the best candidate lies this far from it (in ranges), and keeps its choices with this probability.
@@ -41,6 +43,8 @@ REFIT_UNTIL = 20
 # Of more pending and stopped trials than this the latest are used; of more finished ones the front, the baselines and
 # the latest, because proposals concentrate where the front is.
 MAX_PENDING, MAX_OBSERVATIONS = 100, 200
+# Beyond this many standard deviations a configuration is taken never to be on the front.
+CONTENDER_SDS = 3.0
 # Nodes and weights of the Gauss-Hermite rule for the expectation over the outcome of one training.
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
@@ -108,12 +112,18 @@ class FrontSampler(BaseSampler):
         self._points: list[tuple[float, float]] = []
         self._deliverable: set[str] = set()
         self._stopped: list[Trial] = []
-        # The encoding depends on the space and on what has finished, not on which candidates were drawn: a resumed
-        # search fits the same kernel.
-        rng = np.random.default_rng(0)
-        self._known = [self._candidate(rng)[1] for _ in range(N_KNOWN)]
         self._kernel_params: tuple[int, KernelParams | None] = (0, None)
         self.prepare((), None, 0)
+
+    @cached_property
+    def _pool(self) -> list[_Candidate]:
+        rng = np.random.default_rng(0)
+        return [self._candidate(rng) for _ in range(N_POOL)]
+
+    @cached_property
+    def _known(self) -> list[TrialConfig]:
+        """What the space may propose, whatever was proposed before: a resumed search fits the same kernel."""
+        return [config for _, config in self._pool[:N_KNOWN]]
 
     def observe(self, trial: Trial, expected_final: float | None = None) -> None:
         """Add an ended trial; a stopped one counts with `expected_final`, one that broke down with the worst error."""
@@ -172,8 +182,8 @@ class FrontSampler(BaseSampler):
         if len(self._finished) < self._n_startup_trials or self._reference is None:
             return None
         rng = np.random.default_rng(self._seed)
-        candidates = [self._candidate(rng) for _ in range(N_CANDIDATES)]
-        with threadpool_limits(1):  # quicker at this size, and rounded alike on any number of cores
+        candidates = [self._pool[int(i)] for i in rng.choice(N_POOL, N_CANDIDATES, replace=False)]
+        with _threadpools().limit(limits=1):  # quicker at this size, and rounded alike on any number of cores
             acquisition = self._acquisition(self._reference)
             best = candidates[int(np.argmax(acquisition(candidates)))]
             near = [best, *(self._candidate(rng, best[0]) for _ in range(N_NEIGHBOURS))]
@@ -188,7 +198,7 @@ class FrontSampler(BaseSampler):
         observed = self._observed()
         surrogate = self._surrogate(observed).condition_on(pending)
         found = [t for t in observed if t.config_id in self._deliverable]
-        delivered = list({t.config_id: t.config for t in (*found, *self._pending)}.values())
+        delivered = _contenders(surrogate, list({t.config_id: t.config for t in (*found, *self._pending)}.values()))
 
         def acquisition(candidates: list[_Candidate]) -> Array:
             points = [config for _, config in candidates]
@@ -218,6 +228,20 @@ class FrontSampler(BaseSampler):
         suggester = RandomSuggester(rng, around)
         params = self._sample(suggester)
         return suggester.params, trial_config(params, self._scale)
+
+
+def _contenders(surrogate: Surrogate, delivered: list[TrialConfig]) -> list[TrialConfig]:
+    """Return those that one more training may bring onto the front, by compute: the others only take time."""
+    delivered = sorted(delivered, key=lambda config: config.compute)
+    mean, sd = surrogate.log_errors(delivered)
+    highest = np.minimum.accumulate(mean + CONTENDER_SDS * sd)
+    return [delivered[i] for i in np.flatnonzero(mean - CONTENDER_SDS * sd <= highest)]
+
+
+@cache
+def _threadpools() -> ThreadpoolController:
+    """Return the thread pools of the numeric libraries. To find them takes milliseconds, so it is done once."""
+    return ThreadpoolController()
 
 
 def _last_fit(count: int) -> int:

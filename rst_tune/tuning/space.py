@@ -56,7 +56,7 @@ class RuleAxes(BaseModel):
     """The axes of one rule: its radius, and any of its options as a value, a list or a range."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
-    __pydantic_extra__: dict[str, OptionAxis]
+    __pydantic_extra__: dict[str, OptionAxis] = Field(init=False)
     rho: Axis | None = None
 
     @property
@@ -196,6 +196,14 @@ class Space(BaseModel):
         rule = _choose(trial, "rule", list(self.rules))
         values = {name: _value(axis, name, trial) for name, axis in self._axes(family, rule).items()}
         return self._params(family, rule, _choose(trial, "policy", self._policies(rule)), values)
+
+    def varied(self) -> dict[str, Any]:
+        """Return every axis with more than one value, by name; those of one family or rule begin with its name."""
+        axes: dict[str, Any] = {"family": list(self.families), "rule": list(self.rules), "policy": self.policies}
+        for family, rule in itertools.product(self.families, self.rules):
+            axes |= self._axes(family, rule)
+        axes = {"extra_propagation" if name == "c" else name: axis for name, axis in axes.items()}
+        return {n: axis for n, axis in axes.items() if isinstance(axis, Range) or len(_values(axis, n)) > 1}
 
     def grid(self) -> Iterator[Params]:
         """Yield every point of a space of lists and numbers, without baselines and `points_to_evaluate`."""
@@ -400,13 +408,10 @@ def trial_config(params: Mapping[str, Any], scale: TaskScale) -> TrialConfig:
         extra = expected_extra_propagation(schedule, total_steps, rule, options, scale.batch_size)
     else:
         mean = shape.mean
-        extra = mean * _cost_per_ascent(rule, json.dumps(options, sort_keys=True), scale.batch_size)
+        extra = mean * _cost_per_ascent(rule, json.dumps(options) if options else "{}", scale.batch_size)
     gamma_gnr = params["gamma_rst"] / mean if "gamma_rst" in params else params.get("gamma_gnr", 1.0)
-    policy, policy_options, cap = (
-        params.get("policy", "coin"),
-        dict(params.get("policy_options", {})),
-        params.get("cap"),
-    )
+    policy, cap = params.get("policy", "coin"), params.get("cap")
+    policy_options = dict(params.get("policy_options", {}))
     if scale.exact:
         _check_params(params)
         check_method(build(rule, options), policies.build(policy, policy_options), gamma_gnr=gamma_gnr, cap=cap)

@@ -90,18 +90,17 @@ def test_the_report_is_shown_inline_and_offline(opened: UiLinks, window: Browser
     assert outside == []
 
 
-def test_the_filter_finds_the_cheap_half_of_the_front(opened: UiLinks, window: Browser) -> None:
-    what = "the cheaper half of the front"
+def test_the_filter_finds_the_front_at_the_compute_of_a_plain_training(opened: UiLinks, window: Browser) -> None:
+    what = "the front at most at the compute of a plain training"
     assert opened.filters[what].endswith("metrics.compute <= 1 and tags.front = 'true'")
     window.open("about:blank")
     window.open(opened.links[what])
-    window.wait("document.body.innerText.includes('c=0.25 s0')", 60)
+    window.wait("document.body.innerText.includes('constant 1x s0')", 60)
     picture(window, "filter")
     shown = text_of(window)
-    assert "c=0 s0" in shown
-    assert "c=0.75" not in shown
-    assert "c=0.5" not in shown
-    assert "6 matching runs" in shown
+    assert "1.25x" not in shown
+    assert "1.75x" not in shown
+    assert "3 matching runs" in shown
 
 
 def test_the_compare_link_opens_the_runs_of_the_front(opened: UiLinks, window: Browser) -> None:

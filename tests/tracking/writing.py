@@ -75,6 +75,8 @@ class Writer:
             gamma_gnr=1.5,
             gamma_rst=1.5 * cost,
             rho=0.05,
+            effect=1.5 * cost,
+            strain=1.5 * cost**0.5,
             params={"family": "constant", "c": cost},
         )
         identity = config_id(config.params)

@@ -1,11 +1,14 @@
 """Every shipped experiment is loaded, planned, and runs at smoke size."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from rst_tune.analysis.analysis import analyze
+from rst_tune.errors import InputError
 from rst_tune.records import Role, config_id
+from rst_tune.training.data import load_dataset
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.estimate import estimate
 from rst_tune.tuning.experiment import Experiment, load_experiment
@@ -52,6 +55,42 @@ def test_it_is_planned(name: str):
     assert planned.trials_unstopped >= 1
     assert planned.pairs_budget > 0
     assert planned.device_hours is None
+    assert planned.plain_trainings == pytest.approx(planned.pairs_budget / (7 * planned.steps_per_epoch))
+    assert planned.pairs_budget == pytest.approx(planned.pairs_search + planned.pairs_confirm)
+    json.dumps(planned.to_dict())
+
+
+def test_a_plan_says_what_is_varied_and_what_the_baselines_cost():
+    planned = estimate(load_experiment("digits"), measure=False)
+    axes = {axis["name"]: axis["values"] for axis in planned.axes}
+    everywhere = {"family", "rule", "extra_propagation", "shape", "horizon"}
+    assert set(axes) == everywhere | {"gamma_rst", "sam.rho", "s2sam.rho"}
+    assert axes["rule"] == ["sam", "s2sam"]
+    assert axes["horizon"] == {"low": 0.15, "high": 2.0, "log": True}
+    recipe = 20 * planned.steps_per_epoch
+    assert planned.plain_trainings == pytest.approx(48000 / recipe)
+    assert planned.pairs_baselines == pytest.approx(recipe * (1 + 2 + 0.15 + 2)), "SGD at three lengths, and SAM"
+    assert 0.5 * recipe < planned.pairs_per_trial < 1.5 * recipe
+    assert planned.trials_unstopped * planned.pairs_per_trial < planned.pairs_search * 1.5
+    assert planned.trials_stopped > 3 * planned.trials_unstopped
+    in_trainings = estimate(load_experiment("digits", ["budget={trainings: 160}"]), measure=False)
+    assert in_trainings.pairs_budget == 160 * recipe
+
+
+def test_a_plan_of_a_grid_is_its_exact_cost():
+    planned = estimate(smoke("paper/constant"), measure=False)
+    recipe = 7 * planned.steps_per_epoch
+    assert planned.axes == [{"name": "constant.p", "values": [i / 10 for i in range(1, 10)]}]
+    assert planned.pairs_search == pytest.approx(5 * recipe * (1 + 2 + sum(1 + i / 10 for i in range(1, 10))))
+    assert (planned.trials_unstopped, planned.pairs_confirm) == (11, 0.0)
+
+
+def test_a_plan_of_a_python_space_says_what_it_suggests():
+    planned = estimate(smoke("digits", f"space={OWN_SPACE}"), measure=False)
+    axes = {axis["name"]: axis["values"] for axis in planned.axes}
+    assert axes["family"] == ["ramp-up", "step-up"]
+    assert 0.1 <= axes["c"]["low"] < axes["c"]["high"] <= 0.9
+    assert planned.pairs_per_trial == pytest.approx(7 * planned.steps_per_epoch * 1.5, rel=0.1)
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -74,6 +113,19 @@ def test_it_runs_at_smoke_size(name: str):
     assert analyze(search).points
     drawn = {t.config_id for t in search.trials if t.role is Role.SEARCH}
     assert len(drawn) == experiment.budget.trials
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["space=rules", "task.recipe.momentum=0"], "space.rules: rule 'msam' .*momentum"),
+        (["space.rules=[sam, sam-on]", "task.model={name: tests.tuning.own_model:plain}"], "'sam-on' .*normalization"),
+    ],
+)
+def test_a_rule_that_does_not_fit_the_model_is_named_before_anything_starts(settings: list[str], says: str):
+    experiment = load_experiment("digits", settings)
+    with pytest.raises(InputError, match=says):
+        experiment.check_model(load_dataset(experiment.task.data))
 
 
 def test_the_papers_groups_have_a_file_each():

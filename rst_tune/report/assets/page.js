@@ -89,9 +89,8 @@
   function yamlOf(i) {
     const names = ["schedule", "gamma_gnr", "rule", "rule_options", "rho", "policy", "policy_options", "cap"];
     const lines = names.filter((name) => columns[name][i] !== null).map((name) => `${name}: ${JSON.stringify(columns[name][i])}`);
-    // the length belongs to the recipe, so it is a comment
-    const length = columns.horizon[i] === 1 ? "" : `, ${short(columns.horizon[i], 3)} × the recipe's epochs`;
-    return [`# trial ${columns.number[i]}, seed ${columns.seed[i]}, ${columns.epochs[i]} epochs${length}`, ...lines, ""].join("\n");
+    if (columns.horizon[i] !== 1) lines.push(`horizon: ${JSON.stringify(columns.horizon[i])}  # × the recipe's epochs`);
+    return [`# trial ${columns.number[i]}, seed ${columns.seed[i]}, ${columns.epochs[i]} epochs`, ...lines, ""].join("\n");
   }
   async function copy(text) {
     try {
