@@ -26,6 +26,7 @@ __all__ = [
     "parameters",
     "probability",
     "radius",
+    "seeds",
     "sentence",
     "timestamp",
     "unbroken",
@@ -93,6 +94,15 @@ def pairs(count: float | None, trainings: float | None) -> str:
     ('12,000 (40 plain trainings)', '12,000')
     """
     return number(count) + ("" if trainings is None else f" ({number(trainings, 3)} plain trainings)")
+
+
+def seeds(ended: int, total: int) -> str:
+    """Return a number of seeds; where some diverged, of how many.
+
+    >>> seeds(3, 3), seeds(2, 3)
+    ('3', '2 of 3')
+    """
+    return f"{ended}" if ended == total else f"{ended} of {total}"
 
 
 def difference(gap: float, low: float | None, high: float | None) -> str:

@@ -36,10 +36,11 @@ def write(analysis: Analysis, path: Path | str) -> Path:
 def render(analysis: Analysis) -> str:
     """Return the page of a search as one string."""
     front, *rest = parts = panels(analysis)
+    caveats = [formatting.sentence(caveat) for caveat in analysis.caveats]
+    # The first clause is the heading; the baselines follow below it.
+    heading, _, details = analysis.answer.partition("; ")
     sections = [
-        answer_section(
-            analysis.answer, [formatting.sentence(c) for c in analysis.caveats], page_data.key_figures(analysis)
-        ),
+        answer_section(heading, caveats, page_data.key_figures(analysis), details),
         section(front, _front_table(analysis)),
         *(section(panel) for panel in rest),
         _trials(analysis.search),
@@ -109,9 +110,13 @@ def _texts(panel: Panel) -> str:
     return f'<dl class="texts">{"".join(items)}</dl>' if panel.texts else ""
 
 
-def answer_section(answer: str, caveats: Sequence[str], numbers: Sequence[tuple[str, str]] = ()) -> str:
-    """Return the first section: the answer as the heading, key figures, caveats."""
+def answer_section(
+    answer: str, caveats: Sequence[str], numbers: Sequence[tuple[str, str]] = (), details: str = ""
+) -> str:
+    """Return the first section: the answer as the heading, its details, key figures, caveats."""
     head = f"<h1>{escape_html(formatting.sentence(answer))}</h1>"
+    if details:
+        head += f'<p class="details">{escape_html(formatting.sentence(details))}</p>'
     facts = "".join(f"<div><dt>{escape_html(k)}</dt><dd>{escape_html(v)}</dd></div>" for k, v in numbers)
     facts = f'<dl class="facts">{facts}</dl>' if facts else ""
     notes = "".join(f"<li>{escape_html(caveat)}</li>" for caveat in caveats)
@@ -151,7 +156,7 @@ def _front_columns(points: Sequence[ConfigSummary], axis: CostAxis) -> dict[str,
         "posterior, %": [formatting.error(p.error_posterior, p.error_posterior_sd) for p in points],
         "measured, %": [formatting.error(p.error_mean, p.error_sem) for p in points],
         "test, %": [formatting.error(p.test_error_mean, p.test_error_sem) for p in points],
-        "seeds": [str(p.seeds) for p in points],
+        "seeds": [formatting.seeds(p.seeds, p.seeds_total) for p in points],
         "P(non-dom.)": [formatting.probability(p.p_nondominated) for p in points],
     }
     if len({p.config.rho for p in points if not p.config.is_base}) > 1:

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from rst_tune.analysis import labels
 from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.replicates import ConfigSummary
+from rst_tune.analysis.surface import error_surface
 from rst_tune.report import figures, formatting
 from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.figures.front import visible_range
@@ -111,10 +112,17 @@ def _cost(axis: CostAxis, point: ConfigSummary) -> str:
 
 
 def _map(analysis: Analysis) -> Panel:
-    note = "One marker per configuration; diamonds are on the front. Darker is better."
-    return figure_panel(
-        "map", f"Error over {CostAxis.of(analysis.summaries).noun} and γ", note, figures.landscape(analysis.summaries)
+    title = f"Error over {CostAxis.of(analysis.summaries).noun} and γ"
+    note, surface = (
+        "One marker per configuration; diamonds are on the front. Darker is better.",
+        error_surface(analysis),
     )
+    if surface is not None:
+        note += (
+            " The shade is the posterior mean of the surrogate around one point of the front, the recommended one if "
+            "its ascents cost anything: only γ and the mean of p(t) vary."
+        )
+    return figure_panel("map", title, note, figures.landscape(analysis.summaries, surface))
 
 
 def _importance(analysis: Analysis) -> Panel:

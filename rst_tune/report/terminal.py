@@ -49,6 +49,8 @@ def front_table(analysis: Analysis, width: int | None = None, limit: int | None 
         columns = _front_columns(shown, analysis.recommended, axis)
         numbers = [name for name in columns if name not in ("verdict", "method")]
         notes = NOTES if axis.lengths_differ else {**NOTES, "extra": "→: recommended"}
+        if any(p.diverged for p in shown):
+            notes = {**notes, "seeds": "seeds: 2 of 3: one diverged, and counts with the error of guessing"}
         drop = ("verdict", "seeds", *(("extra",) if axis.lengths_differ else ()), "expect", "test %", "P", "ρ")
         parts += [
             Text(""),
@@ -92,7 +94,7 @@ def _front_columns(
         "expect": [text(formatting.error(p.error_posterior)) for p in points],
         "error %": [text(_compact(p.error_mean, p.error_sem)) for p in points],
         "test %": [text(_compact(p.test_error_mean, p.test_error_sem)) for p in points],
-        "seeds": [text(p.seeds) for p in points],
+        "seeds": [text(formatting.seeds(p.seeds, p.seeds_total)) for p in points],
         "P": [text(formatting.probability(p.p_nondominated), style=STYLES[p.verdict]) for p in points],
         "verdict": [text(p.verdict, style=STYLES[p.verdict]) for p in points],
     }

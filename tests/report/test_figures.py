@@ -14,7 +14,7 @@ from rst_tune.report import figures
 from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.figures.front import set_cost_axis, visible_range
 from rst_tune.report.figures.space import MAX_LINES, thinned_indices
-from rst_tune.report.figures.style import KINDS, STATUS, kind
+from rst_tune.report.figures.style import KINDS, STATUS, hover, kind
 from rst_tune.report.panels import baselines
 
 EMPTY = {
@@ -103,6 +103,11 @@ def test_error_bars_are_one_standard_error(analysis):
     trace = next(t for t in figures.front(analysis.summaries).data if (t.name or "").startswith("confirmed"))
     wanted = [p.error_sem for p in analysis.summaries if p.verdict == "confirmed"]
     assert trace.error_y.array == pytest.approx(wanted, rel=1e-4)
+
+
+def test_the_hover_text_counts_diverged_seeds(lengths):
+    point = replace(lengths.points[0], seeds=2, seeds_total=3, diverged=1)
+    assert "(2 of 3 seeds, 1 diverged)" in hover(point)
 
 
 def test_an_outlier_does_not_flatten_the_front(analysis):

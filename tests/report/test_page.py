@@ -52,7 +52,7 @@ def test_the_answer_is_the_first_heading(analysis):
     html = page.render(analysis)
     heading = re.search(r"<h1>(.*?)</h1>", html)[1]
     assert heading.startswith("Train with ")
-    assert html.index("<h1>") < html.index("<h2>")
+    assert html.index("<h1>") < html.index('<p class="details">SAM gives ') < html.index("<h2>")
 
 
 def test_the_page_shows_the_hypervolume_of_the_analysis(analysis):
@@ -130,6 +130,13 @@ def test_a_recommended_point_that_is_not_on_the_front_is_in_the_table(lengths):
     html = page.render(replace(lengths, recommended=base))
     assert "recommended, not on the front" in html
     assert f'data-key="{base.trial_key}"' in html
+
+
+def test_the_map_has_the_surface_of_the_analysis(analysis):
+    html = page.render(analysis)
+    assert "The shade is the posterior mean" in html
+    assert builders.page_data(html)["figures"]["map-0"]["data"][0]["type"] == "contour"
+    assert "The shade" not in page.render(analyze(search(trial(0), trial(1, 3.0))))
 
 
 def test_at_one_length_the_page_shows_extra_propagation(analysis):

@@ -108,6 +108,15 @@ def test_a_dozen_rows_are_shown_and_the_rest_is_announced(long_front):
     assert len(front_lines(long_front, 80, limit=None)[1]) == 40
 
 
+def test_diverged_seeds_are_counted(lengths):
+    first, *rest = lengths.points
+    unstable = replace(first, seeds=2, seeds_total=3, diverged=1)
+    text = text_of(terminal.front_table(replace(lengths, points=(unstable, *rest))))
+    assert " 2 of 3 " in text
+    assert "one diverged" in text
+    assert "diverged" not in text_of(terminal.front_table(lengths))
+
+
 def test_a_recommended_point_that_is_not_on_the_front_has_a_row(lengths):
     base = next(p for p in lengths.summaries if p.config.is_base and not p.on_front)
     _, rows = front_lines(replace(lengths, recommended=base), 80)

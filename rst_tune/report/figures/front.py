@@ -12,6 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from rst_tune.analysis import labels
+from rst_tune.analysis.baselines import Baselines
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.report import formatting
 from rst_tune.report.cost_axis import CostAxis
@@ -134,28 +135,30 @@ def _write_name(
 
 def _rises_after(point: ConfigSummary, points: Sequence[ConfigSummary]) -> bool:
     """Return whether the base optimizer's curve rises to the right of a point of it."""
-    later = [p for p in points if p.config.is_base and p.compute > point.compute]
-    return point.config.is_base and bool(later) and min(later, key=lambda p: p.compute).error_mean > point.error_mean
+    later = next((p for p in _base_curve(points) if p.compute > point.compute), None)
+    return point.config.is_base and later is not None and later.error_mean > point.error_mean
+
+
+def _base_curve(points: Sequence[ConfigSummary]) -> Sequence[ConfigSummary]:
+    return Baselines(rows=tuple(points), surrogate=None).curve
 
 
 def _baselines(axis: CostAxis, points: Sequence[ConfigSummary]) -> list[go.Scatter]:
-    """Return the base optimizer and SAM as curves over the length."""
-    base = [p for p in points if p.config.is_base]
-    sam = [p for p in points if labels.method_name(p.config) == "SAM"]
-    curves = [_curve(axis, "SAM", sam, SKY, "triangle-up", "dot")] if sam else []
-    return [*curves, _curve(axis, "base optimizer", base, RED, "triangle-down", "dash")] if base else curves
+    """Return the base optimizer and SAM as curves over the length, SAM with one line per radius."""
+    sam = sorted(
+        (p for p in points if labels.method_name(p.config) == "SAM"), key=lambda p: (p.config.rho, p.config.horizon)
+    )
+    lines: list[Sequence[ConfigSummary]] = [list(line) for _, line in groupby(sam, key=lambda p: p.config.rho)]
+    curves = [_curve(axis, "SAM", lines, SKY, "triangle-up", "dot")] if lines else []
+    base = _base_curve(points)
+    return [*curves, _curve(axis, "base optimizer", [base], RED, "triangle-down", "dash")] if base else curves
 
 
 def _curve(
-    axis: CostAxis, name: str, points: Sequence[ConfigSummary], color: str, symbol: str, dash: str
+    axis: CostAxis, name: str, lines: Iterable[Sequence[ConfigSummary]], color: str, symbol: str, dash: str
 ) -> go.Scatter:
-    """Join the most replicated configuration of each length, for each radius; the base optimizer has no radius."""
-    least_first = sorted(points, key=lambda p: p.seeds)
-    best = {(0.0 if p.config.is_base else p.config.rho, p.config.horizon): p for p in least_first}
-    rows: list[ConfigSummary | None] = []
-    for _, places in groupby(sorted(best), key=lambda place: place[0]):
-        rows += [*(best[place] for place in places), None]  # a gap, so that no line joins two radii
-    rows = rows[:-1]
+    """Join the measured means of each line; a gap separates two lines."""
+    rows = [point for line in lines for point in (*line, None)][:-1]
     return go.Scatter(
         x=rounded(axis.value(p.compute) if p else None for p in rows),
         y=rounded(p.error_mean if p else None for p in rows),

@@ -96,7 +96,8 @@ def hover(point: ConfigSummary) -> str:
         f"<b>{escape(labels.describe(config))}</b>",
         escape(formatting.parameters(config.schedule)),
         f"error {formatting.error(point.error_mean, point.error_sem)} % "
-        f"({point.seeds} seed{'s' if point.seeds != 1 else ''})",
+        f"({formatting.seeds(point.seeds, point.seeds_total)} seed{'s' if point.seeds_total != 1 else ''}"
+        f"{f', {point.diverged} diverged' if point.diverged else ''})",
         f"compute {formatting.multiple(point.compute)} · length {formatting.multiple(config.horizon)} · "
         f"extra {formatting.cost(config.extra_propagation)}",
         f"γ_rst {formatting.number(config.gamma_rst, 3)} · ρ {formatting.number(config.rho, 3)}",
