@@ -261,8 +261,10 @@ def tracking_uri(analysis: "Analysis") -> str | None:
 
 def _budget_progress(found: "Search") -> dict[str, float | None]:
     """Return the share of the budget that is spent, and the seconds left at the pace so far."""
+    from rst_tune.report.status import plain_trainings
+
     budget = found.header.experiment.get("budget") or {}
-    spent = {"pairs": found.pairs, "device_hours": found.device_hours}
+    spent = {"pairs": found.pairs, "trainings": plain_trainings(found) or 0.0, "device_hours": found.device_hours}
     share = next((spent[name] / budget[name] for name in spent if budget.get(name)), None)
     if found.done or not share or share >= 1 or not found.header.time:
         return {"share": share, "eta": None}
