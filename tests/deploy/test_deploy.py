@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rst_tune.tuning.backend.resources import Resources
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRIPTS = sorted(DEPLOY.glob("*.sh"))
 
@@ -105,7 +107,7 @@ def test_the_runtime_environment_is_rays_and_leaves_data_out(tmp_path):
     (tmp_path / "mine.yaml").write_text("name: mine")
     (tmp_path / "sub").mkdir()
     before = get_uri_for_directory(str(tmp_path), include_gitignore=True, excludes=content["excludes"])
-    for name in ("data/images.bin", "output/mine/record.jsonl", "cifar10.npz", "sub/model.pt"):
+    for name in ("data/images.bin", "output/mine/events.jsonl", "cifar10.npz", "sub/model.pt"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"large")
@@ -151,8 +153,22 @@ def known_options(command: str) -> set[str]:
 def test_shared_nodes_use_ports_of_the_job_that_do_not_overlap():
     text = (DEPLOY / "slurm_shared.sh").read_text()
     offsets = [int(n) for n in re.findall(r"\$\(\(base \+ (\d+)\)\)", text)]
-    assert len(offsets) == len(set(offsets)) == 10
+    assert len(offsets) == len(set(offsets)) == 8
     assert max(offsets) < 200, "the next job's ports begin there"
+
+
+def test_no_script_needs_what_the_project_does_not_install():
+    for path in SCRIPTS:
+        text = path.read_text()
+        assert "--ray-client-server-port" not in text, "it needs ray[client]"
+        assert "ray://" not in text
+
+
+def test_every_setting_is_a_field_of_an_experiment():
+    text = "\n".join(path.read_text() for path in DEPLOY.iterdir())
+    settings = set(re.findall(r"\bresources\.(\w+)=", text))
+    assert "gpus_per_worker" in settings
+    assert settings <= set(Resources.model_fields)
 
 
 def test_the_dockerfile_installs_dependencies_before_the_code_and_ends_without_root():

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-# What the n-th training of a search does, when its model is `moody`.
+# What the n-th training of a search does, counted from 0, when its model is `moody`.
 MOODS = {1: "out of memory", 2: "nan", 3: "hang"}
 
 
@@ -45,10 +45,10 @@ class Moody(Slow):
 
 
 def moody(num_classes: int, folder: str) -> nn.Module:
-    """Return a model whose mood depends on how many were made in `folder` before it."""
+    """Return a model whose mood depends on how many were made in `folder` before it: the driver makes the first."""
     number = len(list(Path(folder).iterdir()))
     (Path(folder) / f"{number}").touch()
-    return Moody(num_classes, MOODS.get(number, "good"))
+    return Moody(num_classes, MOODS.get(number - 1, "good"))
 
 
 class Weighty(Slow):

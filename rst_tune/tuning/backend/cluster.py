@@ -49,6 +49,7 @@ def connected(address: str | None, *, log: Path, cpus: int | None = None) -> Ite
     import ray  # only now: Ray reads its settings when it is imported
 
     _log_to_file(log)
+    _log_messages_of_ray()
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     loopback = {"num_cpus": cpus, "include_dashboard": False} if local else {}
     try:
@@ -120,6 +121,20 @@ def _log_to_file(log: Path) -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
         logger.propagate = False
+
+
+def _log_messages_of_ray() -> None:
+    """Send what Ray prints about dead workers and nodes to the log file.
+
+    Ray prints these long texts to stdout whatever `log_to_driver` says, and has no setting for them.
+    """
+    from ray._private import worker
+
+    def to_log(data: Mapping[str, Any], *_: Any, **__: Any) -> None:
+        logging.getLogger("rst_tune").warning("Ray: %s", " ".join(data["lines"]))
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = to_log
 
 
 @dataclass(frozen=True, kw_only=True)
