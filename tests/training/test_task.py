@@ -99,19 +99,3 @@ def test_wrong_input_is_refused_with_its_reason(kind, given, message):
 def test_tasks_cannot_be_changed():
     with pytest.raises(ValidationError, match="frozen"):
         Task().recipe.epochs = 3
-
-
-def test_a_method_is_read_from_a_configuration_of_the_record():
-    config = {
-        "family": "constant",
-        "schedule": CONSTANT,
-        "rule": "looksam",
-        "rule_options": {"k": 5},
-        "rho": 0.1,
-        "gamma_gnr": 2.0,
-        "gamma_rst": 1.0,
-        "extra_propagation": 0.1,
-        "coordinates": {},
-    }
-    method = Method.from_config(config)
-    assert method == Method(schedule=CONSTANT, rule="looksam", rule_options={"k": 5}, rho=0.1, gamma_gnr=2.0)

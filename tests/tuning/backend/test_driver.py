@@ -54,7 +54,7 @@ class Controller:
 
 
 def state_of(tmp_path: Path, task: TrialTask, **about) -> DriverState:
-    state = DriverState(Controller(**about), tmp_path)
+    state = DriverState(Controller(**about), tmp_path, Resources(), set())
     state.tasks["t1"] = task
     folder = checkpoint_folder(tmp_path, task.key)
     folder.mkdir(parents=True)
@@ -120,10 +120,13 @@ def test_a_lost_test_is_reported_without_an_error(tmp_path: Path):
     assert state.controller.calls == [("test", TestReport(key=TEST.key, error=None, reason=reason))]
 
 
-def test_one_nodes_io_error_does_not_end_the_search_and_the_drivers_own_does(tmp_path: Path):
+def test_one_nodes_io_error_does_not_end_the_search_and_the_drivers_own_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_nodes", lambda excluded=(): [SMALL_NODE])
     output = tmp_path / "output"
     state = state_of(output, TRAIN)
-    message = StorageUnavailable(key=TRAIN.key, node="n2", reason="/mnt/run.pt cannot be written: I/O error")
+    message = StorageUnavailable(key=TRAIN.key, node="n2", node_id="id2", reason="/mnt/run.pt cannot be written: I/O error")
     assert send(state, message) == TrialScheduler.CONTINUE
     assert state.fatal is None
     state.directory = tmp_path / "gone"
@@ -164,12 +167,12 @@ SMALL_NODE, BIG_NODE = {"CPU": 2.0}, {"CPU": 8.0, "GPU": 2.0}
     ],
 )
 def test_slots_are_the_trials_that_fit_at_a_time(monkeypatch, nodes, resources, slots):
-    monkeypatch.setattr(module, "_nodes", lambda: nodes)
+    monkeypatch.setattr(module, "_nodes", lambda excluded=(): nodes)
     assert cluster_slots(Resources(**resources)) == slots
 
 
 def test_more_resources_than_the_cluster_has_are_refused_with_what_is_there_and_what_is_asked(monkeypatch):
-    monkeypatch.setattr(module, "_nodes", lambda: [SMALL_NODE, SMALL_NODE])
+    monkeypatch.setattr(module, "_nodes", lambda excluded=(): [SMALL_NODE, SMALL_NODE])
     backend = RayBackend(None, Resources(gpus_per_worker=1, cpus_per_worker=4, workers=2))
     with pytest.raises(InputError) as caught:
         backend.wait_for_room(0.0, print)
@@ -182,7 +185,7 @@ def test_more_resources_than_the_cluster_has_are_refused_with_what_is_there_and_
 
 def test_with_an_autoscaler_it_waits_says_so_and_uses_the_node_that_joins(monkeypatch):
     asked, said, nodes = [], [], [SMALL_NODE]
-    monkeypatch.setattr(module, "_nodes", lambda: nodes)
+    monkeypatch.setattr(module, "_nodes", lambda excluded=(): nodes)
     monkeypatch.setattr("ray.autoscaler.sdk.request_resources", lambda bundles: asked.append(bundles))
     monkeypatch.setattr(module.time, "sleep", lambda _: nodes.append(BIG_NODE))
     backend = RayBackend(None, Resources(gpus_per_worker=1))
@@ -194,7 +197,7 @@ def test_with_an_autoscaler_it_waits_says_so_and_uses_the_node_that_joins(monkey
 
 def test_a_node_that_joins_later_is_counted(monkeypatch):
     nodes, clock = [SMALL_NODE], [0.0]
-    monkeypatch.setattr(module, "_nodes", lambda: nodes)
+    monkeypatch.setattr(module, "_nodes", lambda excluded=(): nodes)
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     backend = RayBackend(None, Resources())
     assert backend.slots == 2
