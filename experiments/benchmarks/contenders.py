@@ -29,7 +29,7 @@ from rst_tune.tuning.controller import SearchController
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.halving import pareto_order
 from rst_tune.tuning.proposals import OWN_SEEDS
-from rst_tune.tuning.space import Params, Space, trial_config
+from rst_tune.tuning.space import Params, Space, TaskScale, trial_config
 from rst_tune.tuning.study import SearchStudy
 
 NATIVE: dict[str, Any] = {
@@ -52,10 +52,13 @@ PAPER_POINTS: list[Params] = [
 ]
 TENTHS = [i / 10 for i in range(1, 10)]
 RAY_RUNGS, RAY_REDUCTION_FACTOR = (1, 4, 16), 4
+SCALE = TaskScale(epochs=EPOCHS, steps_per_epoch=STEPS_PER_EPOCH, rho=Task().recipe.rho)
 
 
 def cost_space(table: Table, *, log: bool, wide: bool = True) -> dict[str, Any]:
     """Return the space of G-RST over the families of the table; the cost is sampled uniformly or (`log`) in its log.
+
+    It has one length and one radius, because the table has.
 
     `wide` is the shipped range of gamma_rst; else it is a band around what the paper recommends.
     """
@@ -185,13 +188,13 @@ class Trainings:
             directory=Path(),
             header=SearchStarted(),
             trials=tuple(self.trials),
-            reference=self.world.table.reference,
+            reference=(self.world.table.reference[0], pareto.reference_compute(1.0)),
             phase=Phase.DONE,
         )
 
 
 def _config(params: Params) -> TrialConfig:
-    return trial_config(params, total_steps=EPOCHS * STEPS_PER_EPOCH, rho=0.2)
+    return trial_config(params, SCALE)
 
 
 def paper_grid() -> list[Params]:
@@ -237,7 +240,7 @@ def stock(budget: float, world: World) -> Search:
     for study, asked, params in _ask(NATIVE, optuna.samplers.TPESampler(seed=world.number)):
         trial = trainings.train(params, until=_asha_end(world.curve(_config(params), 0), rungs))
         trainings.trials[-1] = replace(trial, status=Status.COMPLETE)
-        study.tell(asked, (trial.error, trial.extra_propagation))
+        study.tell(asked, (trial.error, trial.compute))
         if trainings.spent >= budget:
             break
     return trainings.search()
@@ -263,7 +266,7 @@ def top_k(budget: float, world: World, share: float = 1 / 3) -> Search:
         first.append((trainings.train(params, until=1), params))
         if trainings.spent >= share * budget:
             break
-    order = pareto_order(np.array([(t.error, t.extra_propagation) for t, _ in first], dtype=float))
+    order = pareto_order(np.array([(t.error, t.compute) for t, _ in first], dtype=float))
     for i in order:
         if trainings.spent >= budget:
             break
@@ -278,7 +281,7 @@ Front = list[tuple[TrialConfig, float]]
 
 
 def true_points(configs: Iterable[TrialConfig], table: Table) -> list[tuple[float, float]]:
-    """Return the true mean error and the cost of each configuration."""
+    """Return the true mean error and the extra propagation of each configuration."""
     return [(table.true_error(locate(c, table)), c.extra_propagation) for c in configs]
 
 
@@ -286,7 +289,7 @@ def measured_front(analysis: Analysis) -> Front:
     """Return the front of the mean errors; once there are replicates, of the replicated configurations."""
     mask = replicated_mask(analysis.summaries, analysis.search)
     rows = [row for row, allowed in zip(analysis.summaries, mask, strict=True) if allowed]
-    members = pareto.nondominated([(row.error_mean, row.extra_propagation) for row in rows])
+    members = pareto.nondominated([(row.error_mean, row.compute) for row in rows])
     return [(row.config, row.error_mean) for row, member in zip(rows, members, strict=True) if member]
 
 

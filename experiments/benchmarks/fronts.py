@@ -11,13 +11,15 @@ import numpy as np
 
 from rst_tune.analysis import pareto
 
+REFERENCE = (6.0, pareto.reference_compute(2.0))
+
 
 def make_points(trials: int, kind: str) -> np.ndarray:
     """Return a noisy cloud as a search makes it, or the worst case: every point on the front."""
     rng = np.random.default_rng(0)
-    cost = rng.uniform(0, 1, trials)
-    error = 4 - np.sqrt(cost) + (rng.gamma(2.0, 0.2, trials) if kind == "cloud" else 0.0)
-    return np.column_stack([error, cost])
+    compute = np.exp2(rng.uniform(-2.7, 2, trials))
+    error = 4 - 0.3 * np.log2(compute) + (rng.gamma(2.0, 0.2, trials) if kind == "cloud" else 0.0)
+    return np.column_stack([error, compute])
 
 
 def seconds(trials: int, kind: str, repeats: int = 5) -> tuple[float, int]:
@@ -27,8 +29,8 @@ def seconds(trials: int, kind: str, repeats: int = 5) -> tuple[float, int]:
     for _ in range(repeats):
         begin = time.perf_counter()
         members = pareto.nondominated(points)
-        pareto.contributions(points, (5.0, 1.1))
-        pareto.hypervolume(points, (5.0, 1.1))
+        pareto.contributions(points, REFERENCE)
+        pareto.hypervolume(points, REFERENCE)
         times.append(time.perf_counter() - begin)
     return min(times), int(members.sum())
 

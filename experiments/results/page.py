@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 import published_gains
 import replayed
 import rule_figures
+import rules_compute
 from claims import OTHER_TASKS, Claim, Rows, claims, late_and_early, paired, sam, share_of_gain
 from scipy import stats
 from studies import KEPT, STUDIES, kept
@@ -74,6 +75,9 @@ def build(records: Path = KEPT) -> Page:
             write(page, analyses[name])
         else:
             page.say(f"This study has not been trained to its end yet: `{STUDIES[name].command}`.")
+        if name == "rules":
+            page.say("## 3b. Every rule at the compute of one plain training")
+            rules_compute.write(page, records)
     page.say("## 5. The search itself")
     duel.write(page, records)
     replayed.write(page)

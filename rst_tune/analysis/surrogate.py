@@ -32,7 +32,7 @@ from rst_tune.analysis.features import FeatureEncoding, bounded
 from rst_tune.errors import InputError
 from rst_tune.records import Role, Trial, TrialConfig
 
-__all__ = ["MIN_TRIALS", "KernelParams", "Surrogate", "fit_surrogate"]
+__all__ = ["MIN_TRIALS", "KernelParams", "Surrogate", "basis", "fit_surrogate"]
 
 Array = NDArray[np.float64]
 
@@ -82,15 +82,25 @@ class _Design:
 
     def basis(self, scale: float) -> Array:
         """Return φ, one row per configuration."""
-        octaves = np.log2(self.horizon)
-        q = np.minimum(scale * self.strain / (STRAIN_LIMIT * self.horizon**STRAIN_EXPONENT), MAX_STRAIN_RATIO) ** 6
-        gain = np.tanh(scale * self.effect) / (1 + q)
-        return np.column_stack([np.ones(len(self)), octaves, octaves**2, gain, q / (1 + q)])
+        return _basis(self.horizon, self.effect, self.strain, scale)
 
     def distances(self, other: "_Design") -> Array:
         """Return √5 times the distances of the features, in units of the length scales."""
         squares = (self.features**2).sum(axis=1)[:, None] + (other.features**2).sum(axis=1)[None, :]
         return np.asarray(np.sqrt(5 * np.maximum(squares - 2 * self.features @ other.features.T, 0.0)))
+
+
+def _basis(horizon: Array, effect: Array, strain: Array, scale: float) -> Array:
+    octaves = np.log2(horizon)
+    q = np.minimum(scale * strain / (STRAIN_LIMIT * horizon**STRAIN_EXPONENT), MAX_STRAIN_RATIO) ** 6
+    gain = np.tanh(scale * effect) / (1 + q)
+    return np.column_stack([np.ones(len(horizon)), octaves, octaves**2, gain, q / (1 + q)])
+
+
+def basis(configs: Sequence[TrialConfig], scale: float) -> Array:
+    """Return φ of the prior mean with the task's scale k, one row per configuration: 1, L, L², gain, loss."""
+    rows = np.array([(c.horizon, bounded(c.effect), bounded(c.strain)) for c in configs]).reshape(-1, 3)
+    return _basis(rows[:, 0], rows[:, 1], rows[:, 2], scale)
 
 
 def _matern(distance: Array) -> Array:
