@@ -69,8 +69,8 @@ class RSTTrainerMixin(_Base):  # type: ignore[misc]
             self.optimizer = current.base
         base = super().create_optimizer(model)
         settings = {"total_steps": self.state.max_steps, **self.rst_settings}
-        self.optimizer = RST(base, self.model if model is None else model, **settings)
-        return self.optimizer
+        opt = self.optimizer = RST(base, self.model if model is None else model, **settings)
+        return opt
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | int | None = None
