@@ -1,5 +1,6 @@
 """Checks of the arguments of the optimizer, before anything is computed."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Any
@@ -14,6 +15,7 @@ from rst_tune.method.policies import Policy
 from rst_tune.method.schedules import Schedule
 
 __all__ = [
+    "check_accelerate",
     "check_base",
     "check_closure",
     "check_dense",
@@ -113,6 +115,17 @@ def check_closure(closure: object) -> None:
             "step needs a closure, since a second pass may be due, but got none: call "
             "opt.step(lambda: loss_function(model(x), y)). With a GradScaler construct RST(..., scaler=scaler), which "
             "calls scale, unscale_, step and update, instead of scaler.step(opt)"
+        )
+
+
+def check_accelerate() -> None:
+    """Raise if accelerate accumulates gradients: it does not call the step of all but one of the parts of a batch."""
+    gradient_state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+    parts = 1 if gradient_state is None or not gradient_state._shared_state else gradient_state().num_steps
+    if parts > 1:
+        raise InputError(
+            f"gradient_accumulation_steps = 1 must hold in accelerate's Accelerator, but it is {parts}: accumulate() "
+            "skips the step, and so the closure, of all other parts; call step([closure of each part]) instead"
         )
 
 

@@ -21,6 +21,12 @@ from rst_tune.method.wrapper import OptimizerWrapper
 
 __all__ = ["RST", "expected_extra_propagation"]
 
+ACCUMULATED = (
+    "the closure must compute the gradient of the whole batch, but gradients of other parts were accumulated before "
+    "step(), whose second pass cannot repeat them: call step([closure of each part]), or use "
+    "rst_tune.integrations.lightning.LightningRST with Lightning"
+)
+
 
 class RST(OptimizerWrapper):
     """Randomized sharpness-aware training: each iteration takes a step of the base optimizer or of an ascent rule.
@@ -101,6 +107,8 @@ class RST(OptimizerWrapper):
         self._perturbed = PerturbedPass(self.rule, self._passes, self.gamma_gnr, local_eps=self.local_eps)
         self._names = _names(model)
         self._dense_checked = False
+        self._due: int | None = None
+        self._loss = torch.zeros(())
         check_sharding(model, self._all_params(), self.rule)
         if is_distributed(model) or shard_group(self._all_params()) is not None:
             ranks_agree(self.settings())
@@ -119,16 +127,36 @@ class RST(OptimizerWrapper):
             per_sample: per_sample(None) returns the losses of all samples, whose mean is the closure's loss;
                 per_sample(indices) those of some. Only ESAM's data part and SSAM's Fisher mask need it.
         """
-        if closure is None and self._initializes_state():
+        if closure is None and self._due is None and self._initializes_state():
             self.base.step()
             return torch.zeros(())
+        loss = self._loss if closure is None and self._due is not None else self.propagate(closure, per_sample)
+        self._descend()
+        self.t, self._due = self.t + 1, None
+        return loss
+
+    def propagate(
+        self,
+        closure: Closure | Sequence[Closure] | None,
+        per_sample: PerSample | Sequence[PerSample] | None = None,
+    ) -> Tensor:
+        """Take the passes of one iteration, leave its gradient in `.grad`, and return the loss of the first pass.
+
+        `step()` without a closure then completes the iteration. Between the two the gradient may be changed, for
+        example clipped by a framework. The arguments are those of `step`.
+        """
         checks.check_closure(closure)
+        checks.check_accelerate()
         t = self._next()
+        accumulated = self._cleared and any(g.any() for g in self._gradients(self._with_gradient()))
+        self._cleared = False
         self.base.zero_grad()
         losses = self._propagate(t, as_list(closure), None if per_sample is None else as_list(per_sample))
-        self._descend()
-        self.t = t
-        return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
+        if accumulated and self._passes.closure_runs_backward and not self._cleared:
+            raise InputError(ACCUMULATED)
+        self._cleared, self._due = False, t
+        self._loss = losses[0] if len(losses) == 1 else torch.stack(losses).mean()
+        return self._loss
 
     def _next(self) -> int:
         if self.t >= self.total_steps:

@@ -16,6 +16,7 @@ class OptimizerWrapper(Optimizer):
 
     def __init__(self, base: Optimizer) -> None:
         self.base = base
+        self._cleared = False  # whether zero_grad was called since the last step
         super().__init__(base.param_groups, base.defaults)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -46,6 +47,7 @@ class OptimizerWrapper(Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset the gradients. `step` does so itself."""
         self.base.zero_grad(set_to_none)
+        self._cleared = True
 
     def _all_params(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]

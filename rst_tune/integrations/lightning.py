@@ -1,0 +1,177 @@
+"""Lightning: an RST for `configure_optimizers`, exact with gradient clipping, accumulation, bf16 and checkpoints."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from rst_tune.errors import InputError
+from rst_tune.method.ascent.rule import Closure, PerSample
+from rst_tune.method.memory import RngState
+from rst_tune.method.optimizer import RST
+from rst_tune.method.schedules import Schedule
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError as error:
+    raise ImportError("Lightning is not installed: pip install 'rst_tune[lightning]'") from error
+
+__all__ = ["LightningRST"]
+
+
+class LightningRST(RST):
+    """An RST that `configure_optimizers` of a LightningModule returns.
+
+    With automatic optimization Lightning takes the first pass of each part of a batch. Before Lightning clips the
+    gradient, the second pass repeats `training_step` for these parts with the same random numbers, and the mixed
+    gradient is what Lightning clips and what `on_before_optimizer_step` of the module receives. Nothing is logged in a
+    second pass; a metric object that `training_step` updates counts it, though. With manual optimization it is a plain
+    RST: `self.optimizers().step(lambda: loss)`.
+
+    Args:
+        base: any torch optimizer of the module's parameters.
+        module: the LightningModule, attached to its Trainer, as it is inside `configure_optimizers`.
+        schedule: p(t), from `rst_tune.schedules`.
+        rho: the radius of the ascent.
+        total_steps: T; None is `trainer.estimated_stepping_batches`.
+        settings: other arguments of RST.
+    """
+
+    def __init__(
+        self,
+        base: Optimizer,
+        module: LightningModule,
+        *,
+        schedule: Schedule,
+        rho: float,
+        total_steps: int | None = None,
+        **settings: Any,
+    ) -> None:
+        trainer = module.trainer
+        _check_trainer(trainer)
+        total_steps = _estimated_steps(trainer) if total_steps is None else total_steps
+        super().__init__(base, module, schedule=schedule, rho=rho, total_steps=total_steps, **settings)
+        if self.rule.passes_ahead and trainer.accumulate_grad_batches > 1 and module.automatic_optimization:
+            raise InputError(
+                f"accumulate_grad_batches = 1 must hold for rule {self.rule.name!r}, whose only pass is at w + eps, "
+                f"but it is {trainer.accumulate_grad_batches}: use manual optimization or another rule"
+            )
+        self._module = module
+        others = [each for each in trainer.callbacks if not isinstance(each, _SecondPass)]
+        trainer.callbacks[:] = [*others, _SecondPass(self)]
+
+    def propagate(
+        self,
+        closure: Closure | Sequence[Closure] | None,
+        per_sample: PerSample | Sequence[PerSample] | None = None,
+    ) -> Tensor:
+        """Take the passes of one iteration. With automatic optimization the closure is Lightning's own."""
+        if closure is None or not self._module.automatic_optimization or self.rule.passes_ahead:
+            return super().propagate(closure, per_sample)
+        assert callable(closure), "Lightning accepts one closure only"
+        return closure()  # its hook on_before_optimizer_step calls add_second_pass
+
+    def add_second_pass(self, parts: Sequence["_Part"]) -> None:
+        """Complete the gradient of the parts, which is in `.grad`, by the second pass, if one is due."""
+        trainer = self._module.trainer
+        # Under DDP a gradient may be a view of a bucket that the second pass writes into.
+        is_view = getattr(trainer.strategy.model, "gradient_as_bucket_view", False)
+        first = {p: p.grad.clone() if is_view else p.grad for p in self._all_params() if p.grad is not None}
+        if not first:
+            return  # training_step returned None
+        for p in first:
+            p.grad = None
+
+        def closure() -> Tensor:
+            if not first:
+                return self._repeat(parts)
+            for p, grad in first.items():
+                p.grad = grad
+            first.clear()
+            return torch.zeros(())
+
+        super().propagate(closure)
+
+    def _repeat(self, parts: Sequence["_Part"]) -> Tensor:
+        with _unlogged(self._module):
+            losses = [part.run(self._module.trainer, self, last=part is parts[-1]) for part in parts]
+        return torch.stack(losses).sum()
+
+
+class _Part:
+    """A batch of an accumulation, with the state of the random generators before its first pass."""
+
+    def __init__(self, batch: Any, batch_idx: int, rng: RngState) -> None:
+        self.batch, self.batch_idx, self.rng = batch, batch_idx, rng
+
+    def run(self, trainer: Trainer, opt: RST, *, last: bool) -> Tensor:
+        """Add the gradient of this part to `.grad` by Lightning's own closure; the first part resets it."""
+        loop = trainer.fit_loop.epoch_loop
+        kwargs = loop._build_kwargs(OrderedDict(), self.batch, self.batch_idx)
+        closure = loop.automatic_optimization._make_closure(kwargs, opt, self.batch_idx)
+        self.rng.restore()
+        with nullcontext() if last else _unsynced(trainer):
+            loss: Tensor = closure()
+        return loss
+
+
+class _SecondPass(Callback):  # type: ignore[misc]
+    """Collects the parts of a batch and adds the second pass before the gradient is clipped."""
+
+    def __init__(self, opt: LightningRST) -> None:
+        self.opt, self.parts = opt, list[_Part]()
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if batch_idx % trainer.accumulate_grad_batches == 0:
+            self.parts = []
+        if self._is_due(trainer, pl_module):
+            self.parts.append(_Part(batch, batch_idx, RngState(self.opt._devices())))
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
+        if self._is_due(trainer, pl_module):
+            self.opt.add_second_pass(self.parts)
+            self.parts = []
+
+    def _is_due(self, trainer: Trainer, module: LightningModule) -> bool:
+        return module.automatic_optimization and not self.opt.rule.passes_ahead and trainer.optimizers[0] is self.opt
+
+
+@contextmanager
+def _unlogged(module: LightningModule) -> Iterator[None]:
+    module.log = lambda *_args, **_kwargs: None
+    try:
+        yield
+    finally:
+        del module.log
+
+
+def _unsynced(trainer: Trainer) -> AbstractContextManager[Any]:
+    context: AbstractContextManager[Any] = getattr(trainer.strategy, "block_backward_sync", nullcontext)()
+    return context
+
+
+def _check_trainer(trainer: Trainer) -> None:
+    if getattr(trainer.precision_plugin, "scaler", None) is not None:
+        raise InputError(
+            f"precision must not need a gradient scaler, but it is {trainer.precision!r}: Lightning then calls the "
+            "closure and the optimizer's step apart, without a second pass; use precision='bf16-mixed'"
+        )
+    strategy = type(trainer.strategy).__name__
+    if strategy in ("FSDPStrategy", "DeepSpeedStrategy"):
+        raise InputError(
+            f"the strategy must leave whole gradients or FSDP2 shards in .grad, but it is {strategy}: "
+            "use ModelParallelStrategy (FSDP2) or DDPStrategy"
+        )
+
+
+def _estimated_steps(trainer: Trainer) -> int:
+    steps = trainer.estimated_stepping_batches
+    if steps == float("inf"):
+        raise InputError(
+            "total_steps must be known, but the Trainer has no end: set max_epochs or max_steps, or pass total_steps"
+        )
+    return int(steps)

@@ -1,0 +1,35 @@
+"""Every file of examples/ runs at small size, is short, and is in the README of its folder."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples"
+EXAMPLES = {
+    "plain_torch.py": ([], 3, r"test error \d+\.\d%, 24 steps, (\d+) forward-backward pairs"),
+    "lightning_module.py": (["lightning"], 1, r"Classifier: 8 steps, \d+ .*ManualClassifier: 16 steps, (\d+)"),
+    "huggingface_trainer.py": (["transformers", "accelerate"], 1, r"evaluation loss \d\.\d+, 8 steps, (12)"),
+    "fsdp2.py": ([], 6, r"loss \d\.\d+, 6 steps, (\d+) forward-backward pairs on 2 ranks"),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs(name):
+    packages, size, expected = EXAMPLES[name]
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    command = [sys.executable, str(FOLDER / name), str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert re.search(expected, done.stdout, re.DOTALL), done.stdout
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short_and_in_the_readme(path):
+    assert len(path.read_text().splitlines()) <= 60
+    assert f"[{path.name}]({path.name})" in (FOLDER / "README.md").read_text()
