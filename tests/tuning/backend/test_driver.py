@@ -126,7 +126,9 @@ def test_one_nodes_io_error_does_not_end_the_search_and_the_drivers_own_does(
     monkeypatch.setattr(module, "_nodes", lambda excluded=(): [SMALL_NODE])
     output = tmp_path / "output"
     state = state_of(output, TRAIN)
-    message = StorageUnavailable(key=TRAIN.key, node="n2", node_id="id2", reason="/mnt/run.pt cannot be written: I/O error")
+    message = StorageUnavailable(
+        key=TRAIN.key, node="n2", node_id="id2", reason="/mnt/run.pt cannot be written: I/O error"
+    )
     assert send(state, message) == TrialScheduler.CONTINUE
     assert state.fatal is None
     state.directory = tmp_path / "gone"
