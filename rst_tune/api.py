@@ -1,6 +1,7 @@
 """Everything the command line does, one call each. Imports are late: each call loads only what it needs."""
 
 import csv
+import io
 import json
 import logging
 import time
@@ -199,8 +200,9 @@ def _model_loader(analysis: "Analysis", experiment: "Experiment") -> Callable[[s
 def _write_front(analysis: "Analysis") -> list[Path]:
     rows, directory = analysis.rows(), analysis.search.directory
     files.write_text(directory / "front.json", json.dumps(rows, indent=2) + "\n")
-    with (directory / "front.csv").open("w", newline="") as file:
-        write_csv(rows, file)
+    table = io.StringIO(newline="")
+    write_csv(rows, table)
+    files.write_text(directory / "front.csv", table.getvalue())
     return [directory / "front.json", directory / "front.csv"]
 
 
@@ -229,11 +231,17 @@ def status(directory: Path | None = None) -> dict[str, Any]:
     return {**status_rows(analysis, **_budget_progress(analysis.search)), "tracking_uri": tracking_uri(analysis)}
 
 
-def tracking_uri(analysis: "Analysis") -> str:
-    """Return where MLflow has the search, without credentials."""
+def tracking_uri(analysis: "Analysis") -> str | None:
+    """Return where MLflow has the search, without credentials; None: it is not tracked."""
     from rst_tune import tracking
 
-    return tracking.public_uri(analysis.search.directory)
+    settings = analysis.search.header.experiment.get("tracking") or {}
+    if not settings.get("enabled", True):
+        return None
+    try:
+        return tracking.public_uri(analysis.search.directory)
+    except InputError:  # to connect one would need the credentials, which are not kept; to name it one does not
+        return settings.get("uri")
 
 
 def _budget_progress(found: "Search") -> dict[str, float | None]:

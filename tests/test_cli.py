@@ -86,6 +86,14 @@ def test_status_as_json(search, monkeypatch, capfd):
     assert sum(state["counts"].values()) == len(api.find_search(search).trials)
 
 
+def test_status_names_a_store_whose_credentials_are_not_kept(search, monkeypatch, capfd):
+    (search / "tracking").mkdir()
+    kept = {"uri": "http://***@mlflow.example:5000", "experiment": None, "explicit": True}
+    (search / "tracking" / "target.json").write_text(json.dumps(kept))
+    assert call(monkeypatch, "status", search, "--json") == 0
+    assert "tracking_uri" in json.loads(capfd.readouterr().out)
+
+
 @pytest.mark.parametrize("kind", sorted(api.LISTINGS))
 def test_lists_have_one_line_per_entry(kind, monkeypatch, capfd):
     assert call(monkeypatch, "list", kind, "--json") == 0

@@ -1,7 +1,7 @@
 """Counts that say how hard the package is to take over: files, lines, private helpers, untyped seams.
 
-    python experiments/benchmarks/house.py            # this checkout
-    python experiments/benchmarks/house.py DIRECTORY  # another one, to compare
+python experiments/benchmarks/house.py            # this checkout
+python experiments/benchmarks/house.py DIRECTORY  # another one, to compare
 """
 
 import ast
@@ -37,9 +37,7 @@ def count(package: Path) -> dict[str, object]:
     private = [f for fs in found.values() for f in fs if f.name.startswith("_") and not f.name.startswith("__")]
     once = [f for f in private if uses[f.name] == 2]  # its definition and one use
     rooms = Counter(path.relative_to(package).parts[0] for path in sources if path.parent != package)
-    untyped = Counter(
-        path.relative_to(package).as_posix() for path, fs in found.items() for f in fs if is_untyped(f)
-    )
+    untyped = Counter(path.relative_to(package).as_posix() for path, fs in found.items() for f in fs if is_untyped(f))
     return {
         "files": len(sources),
         "lines": sum(len(text.splitlines()) for text in sources.values()),

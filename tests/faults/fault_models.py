@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 # What the n-th training of a search does, counted from 0, when its model is `moody`.
-MOODS = {1: "out of memory", 2: "nan", 3: "hang"}
+MOODS = {1: "out of memory", 2: "nan", 3: "hang", 4: "raise", 5: "machine"}
 
 
 class Slow(nn.Module):
@@ -40,6 +40,10 @@ class Moody(Slow):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 TiB")
         if self.training and self.mood == "hang":
             time.sleep(10_000)
+        if self.training and self.mood == "raise":
+            raise ValueError("the teapot is empty")
+        if self.training and self.mood == "machine":
+            raise ConnectionResetError("the cable is loose")
         factor = float("nan") if self.training and self.mood == "nan" else 1.0
         return super().forward(images) * factor
 
@@ -49,6 +53,24 @@ def moody(num_classes: int, folder: str) -> nn.Module:
     number = len(list(Path(folder).iterdir()))
     (Path(folder) / f"{number}").touch()
     return Moody(num_classes, MOODS.get(number - 1, "good"))
+
+
+class Faulty(Slow):
+    """Raises in training while a file says so; the file holds the kind of error."""
+
+    def __init__(self, num_classes: int, file: str) -> None:
+        super().__init__(num_classes, 0.01)
+        self.file = Path(file)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.training and self.file.exists():
+            kinds = {"ValueError": ValueError, "OSError": OSError}
+            raise kinds[self.file.read_text()]("the cable is loose")
+        return super().forward(images)
+
+
+def faulty(num_classes: int, file: str) -> nn.Module:
+    return Faulty(num_classes, file)
 
 
 class Weighty(Slow):

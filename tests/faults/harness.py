@@ -16,7 +16,7 @@ import yaml
 from rst_tune.records import LOG_NAME, load
 from rst_tune.training import metrics
 
-COMMAND = [sys.executable, "-c", "from rst_tune.cli import main; main()", "run"]
+MAIN = "from rst_tune.cli import main; main()"
 PATIENCE = 900.0
 EXPERIMENT = {
     "name": "fault",
@@ -47,14 +47,23 @@ def write_experiment(folder: Path, **changes) -> Path:
 class Driver:
     """One `rst-tune run` in a session of its own."""
 
-    def __init__(self, experiment: Path, output: Path, address: str | None, *settings: str) -> None:
-        words = [str(experiment), "--output", str(output), "--quiet", *(f"--set={s}" for s in settings)]
-        words += ["--address", address] if address else []
+    def __init__(
+        self,
+        experiment: Path,
+        output: Path,
+        address: str | None,
+        *settings: str,
+        options: tuple[str, ...] = (),
+        before: str = "",
+    ) -> None:
+        """Start it. `before` is Python that the process runs first, to change its surroundings."""
+        words = ["run", str(experiment), "--output", str(output), "--quiet", *(f"--set={s}" for s in settings)]
+        words += ["--address", address, *options] if address else options
         self.output = output
         self._text = (experiment.parent / "driver.txt").open("w+")
         self.process = subprocess.Popen(
-            [*COMMAND, *words], stdout=self._text, stderr=subprocess.STDOUT, cwd=experiment.parent,
-            start_new_session=True, env={**os.environ, "COLUMNS": "200"},
+            [sys.executable, "-c", f"{before}\n{MAIN}", *words], stdout=self._text, stderr=subprocess.STDOUT,
+            cwd=experiment.parent, start_new_session=True, env={**os.environ, "COLUMNS": "200"},
             # Tests that run in the background of a shell inherit "ignore Ctrl-C"; a driver in a terminal does not.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
@@ -101,17 +110,17 @@ def _family(pid: int) -> list[psutil.Process]:
 
 
 @contextmanager
-def driver(*arguments):
-    started = Driver(*arguments)
+def driver(*arguments, **options):
+    started = Driver(*arguments, **options)
     try:
         yield started
     finally:
         started.end()
 
 
-def run(experiment: Path, output: Path, address: str | None, *settings: str) -> None:
+def run(experiment: Path, output: Path, address: str | None, *settings: str, **options) -> None:
     """Run a search to its end."""
-    with driver(experiment, output, address, *settings) as started:
+    with driver(experiment, output, address, *settings, **options) as started:
         assert started.wait() == 0, started.text[-3000:]
 
 
@@ -127,6 +136,10 @@ def _event(line: bytes) -> dict | None:
         return json.loads(line)
     except ValueError:
         return None
+
+
+def phases(output: Path) -> list[str]:
+    return [event["phase"] for event in events(output) if event["event"] == "phase"]
 
 
 def starts(output: Path) -> list[dict]:

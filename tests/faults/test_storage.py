@@ -3,15 +3,26 @@
 import json
 import os
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from rst_tune.records import LOG_NAME, Status, load
 from rst_tune.tuning.study import JOURNAL_NAME
-from tests.faults.agreement import assert_study_agrees
-from tests.faults.harness import EXPERIMENT, assert_whole, checkpointed, driver, run, starts, story, write_experiment
+from tests.faults.agreement import assert_front_agrees, assert_study_agrees
+from tests.faults.harness import (
+    EXPERIMENT,
+    assert_whole,
+    checkpointed,
+    driver,
+    events,
+    phases,
+    run,
+    starts,
+    story,
+    write_experiment,
+)
 
 
 def command(*words) -> bool:
@@ -55,6 +66,34 @@ def test_a_full_disk_stops_the_search_and_it_resumes_when_there_is_room(cluster,
     assert_whole(small_disk)
     assert {trial.status for trial in load(small_disk).trials} <= {Status.COMPLETE, Status.STOPPED}
     say("the disk is full", 1)
+
+
+def test_a_disk_that_fills_while_the_report_is_written_loses_nothing(cluster, small_disk, tmp_path, say):
+    path = write_experiment(tmp_path, budget={"trials": 3}, confirm={"enabled": False})
+    assert command("mount", "-o", "remount,size=50m", small_disk)
+    with driver(path, small_disk, cluster.address) as search:
+        search.until(lambda: phases(small_disk)[-1:] == ["done"], "the end of the search")
+        fill(small_disk / "filler")
+        assert search.wait() == 1, search.text
+    assert_one_message(search)
+    assert "No space left on device" in search_text(small_disk)
+    assert [p.name for p in small_disk.iterdir() if p.name.startswith(".")] == [], "half a file is left"
+    for name in ("front.json", "front.csv", "report.html"):
+        assert not (small_disk / name).exists() or (small_disk / name).stat().st_size > 0
+    before = events(small_disk)
+    (small_disk / "filler").unlink()
+    run(path, small_disk, cluster.address)
+    assert events(small_disk) == before, "something was trained again"
+    assert_front_agrees(small_disk)
+    assert (small_disk / "report.html").stat().st_size > 10_000
+    say("the disk fills while front and page are written", 1)
+
+
+def fill(path: Path) -> None:
+    """Write until the file system has no room."""
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(bytes(2**16)):
+            pass
 
 
 @contextmanager

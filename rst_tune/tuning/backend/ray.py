@@ -1,12 +1,13 @@
 """Ray Tune as a backend: a searcher that hands out tasks, a scheduler that takes in the messages of the workers."""
 
+import errno
 import logging
 import os
 import pickle
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,14 @@ PROBE_BYTES = 2**20
 
 
 class DriverState:
-    """What searcher, scheduler and stopper share: the controller, the tasks that are out, the error that ended it."""
+    """What searcher, scheduler and stopper share: the controller, the tasks that are out, the error that ended it.
 
-    def __init__(self, controller: Controller, directory: Path) -> None:
+    `excluded` holds the ids of nodes that cannot write to the output directory: no further trial is placed there.
+    """
+
+    def __init__(self, controller: Controller, directory: Path, resources: Resources, excluded: set[str]) -> None:
         self.controller, self.directory = controller, directory
+        self.resources, self.excluded = resources, excluded
         self.tasks: dict[str, TrialTask] = {}
         self.errors: dict[str, str] = {}
         self.fatal: BaseException | None = None
@@ -76,7 +81,7 @@ class DriverState:
         raise TypeError(f"a worker sent {message!r}")
 
     def _check_storage(self, message: StorageUnavailable) -> None:
-        """Stop the search where the driver cannot write either; else only that node has a problem."""
+        """Stop the search where the driver cannot write either; else only that node has a problem and is excluded."""
         try:
             with tempfile.TemporaryFile(dir=self.directory) as file:
                 file.write(b"\0" * PROBE_BYTES)
@@ -84,6 +89,11 @@ class DriverState:
                 os.fsync(file.fileno())
         except OSError as error:
             raise OSError(error.errno, f"{message.reason}. Make room, or make it writable") from error
+        self.excluded.add(message.node_id)
+        if not cluster_slots(self.resources, self.excluded):
+            raise OSError(
+                errno.EROFS, f"no node that has room for a trial can write to {self.directory}: {message.reason}"
+            )
         _log.warning("%s cannot write to the output directory (%s): trying elsewhere", message.node, message.reason)
 
     def _drop_checkpoint(self, key: str) -> None:
@@ -142,6 +152,11 @@ class MessageScheduler(FIFOScheduler):  # type: ignore[misc]  # Ray is untyped
         super().__init__()
         self._state = state
 
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        """Keep a trial that starts, or starts again, away from excluded nodes."""
+        if self._state.excluded:
+            trial.update_resources(_placement(self._state.resources, self._state.excluded))
+
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Handle one message."""
         message = result.pop(MESSAGE)  # Tune keeps the last result of every trial in memory
@@ -198,12 +213,13 @@ class RayBackend:
     def __init__(self, context: TrialContext, resources: Resources) -> None:
         self._context, self._resources = context, resources
         self._slots, self._counted_at = 0, float("-inf")
+        self._excluded: set[str] = set()
 
     @property
     def slots(self) -> int:
         """How many trials the cluster holds at a time, counted again every few seconds: nodes come and go."""
         if time.monotonic() - self._counted_at > SLOTS_SECONDS:
-            self._slots, self._counted_at = cluster_slots(self._resources), time.monotonic()
+            self._slots, self._counted_at = cluster_slots(self._resources, self._excluded), time.monotonic()
         return self._slots
 
     def wait_for_room(self, minutes: float, say: Callable[[str], None]) -> None:
@@ -233,7 +249,7 @@ class RayBackend:
 
         An error of the driver is raised here, after Tune has returned; an error of a trial is an event.
         """
-        state = DriverState(controller, self._context.directory)
+        state = DriverState(controller, self._context.directory, self._resources, self._excluded)
         # The controller bounds what is out. Tune's default of one pending trial would starve all workers but one.
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(10**6)
         # The context holds the data: it is put once, and every node fetches it once, for all of its workers.
@@ -269,15 +285,18 @@ def _bundle(resources: Resources) -> dict[str, float]:
     return {"CPU": resources.cpus_per_worker, **gpu}
 
 
-def _placement(resources: Resources) -> tune.PlacementGroupFactory:
+def _placement(resources: Resources, excluded: Collection[str] = ()) -> tune.PlacementGroupFactory:
     """Return what a trial reserves: its workers share a node wherever one is large enough for all of them."""
     bundle = _bundle(resources)
-    fits = any(_room(node, bundle) >= resources.workers for node in _nodes())
-    return tune.PlacementGroupFactory([bundle] * resources.workers, strategy="STRICT_PACK" if fits else "PACK")
+    fits = any(_room(node, bundle) >= resources.workers for node in _nodes(excluded))
+    selector = {"ray.io/node-id": f"!in({','.join(sorted(excluded))})"}
+    options = {"bundle_label_selector": [selector] * resources.workers} if excluded else {}
+    strategy = "STRICT_PACK" if fits else "PACK"
+    return tune.PlacementGroupFactory([bundle] * resources.workers, strategy=strategy, **options)
 
 
-def _nodes() -> list[dict[str, float]]:
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+def _nodes(excluded: Collection[str] = ()) -> list[dict[str, float]]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"] and node["NodeID"] not in excluded]
 
 
 def _available() -> str:
@@ -290,9 +309,9 @@ def _room(node: dict[str, float], bundle: dict[str, float]) -> int:
     return int(min(node.get(name, 0.0) / amount + 1e-9 for name, amount in bundle.items()))
 
 
-def cluster_slots(resources: Resources) -> int:
-    """Return how many trials the connected cluster can hold at a time."""
-    room = [_room(node, _bundle(resources)) for node in _nodes()]
+def cluster_slots(resources: Resources, excluded: Collection[str] = ()) -> int:
+    """Return how many trials the connected cluster can hold at a time, without the nodes of these ids."""
+    room = [_room(node, _bundle(resources)) for node in _nodes(excluded)]
     whole = sum(workers // resources.workers for workers in room)
     return whole or sum(room) // resources.workers
 

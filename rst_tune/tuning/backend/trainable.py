@@ -35,6 +35,7 @@ class StorageUnavailable:
 
     key: str
     node: str
+    node_id: str
     reason: str
 
 
@@ -74,12 +75,13 @@ class RstTrainable(tune.Trainable):  # type: ignore[misc]  # Ray is untyped
             raise self._storage_error
         if self._runner.exceeded_time_limit():
             return self._runner.time_limit_report()
-        self._arm()
         try:
+            self._arm()
             report = self._runner.advance() if self._group is None else self._group.advance(self._runner)
         except StorageError as error:
             self._storage_error = error
-            return StorageUnavailable(key=self._runner.task.key, node=_node(), reason=str(error.strerror or error))
+            reason = str(error.strerror or error)
+            return StorageUnavailable(key=self._runner.task.key, node=_node(), node_id=_node_id(), reason=reason)
         # No `done` in the result: it would end the trial before the scheduler has seen the report.
         if not isinstance(report, TrialReport) or report.status is not Status.RUNNING:
             self._disarm()
@@ -89,8 +91,11 @@ class RstTrainable(tune.Trainable):  # type: ignore[misc]  # Ray is untyped
         """End this process when the task exceeds its time limit, even inside native code that holds the GIL."""
         if self._context.time_limit is None or self._watchdog is not None:
             return
-        self._runner.hang_file.parent.mkdir(parents=True, exist_ok=True)
-        self._watchdog = self._runner.hang_file.open("w")
+        try:
+            self._runner.hang_file.parent.mkdir(parents=True, exist_ok=True)
+            self._watchdog = self._runner.hang_file.open("w")
+        except OSError as error:
+            raise StorageError(error.errno, f"{self._runner.hang_file} cannot be written: {error.strerror}") from error
         faulthandler.dump_traceback_later(self._context.time_limit, exit=True, file=self._watchdog)
 
     def _disarm(self) -> None:
@@ -113,4 +118,8 @@ class RstTrainable(tune.Trainable):  # type: ignore[misc]  # Ray is untyped
 
 
 def _node() -> str:
-    return f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()[:8]}"
+    return f"{socket.gethostname()}/{_node_id()[:8]}"
+
+
+def _node_id() -> str:
+    return str(ray.get_runtime_context().get_node_id())

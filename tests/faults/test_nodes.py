@@ -1,0 +1,115 @@
+"""Nodes that join in the middle of a search, and a node that cannot write to the output directory."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rst_tune.records import Status, load
+from tests.faults.harness import assert_whole, driver, results, starts, write_experiment
+
+MANY = "resources.max_concurrent_trials=null"
+
+
+def test_a_node_that_joins_in_the_middle_is_used(cluster, undisturbed, tmp_path, say):
+    output, node = tmp_path / "output", None
+    try:
+        with driver(write_experiment(tmp_path), output, cluster.address, MANY) as search:
+            search.until(lambda: starts(output), "a running trial")
+            node = cluster.add_node(num_cpus=1, num_gpus=1, node_ip_address="127.0.0.5")
+            assert search.wait() == 0, search.text
+    finally:
+        if node is not None:
+            cluster.remove_node(node)
+    assert_whole(output)
+    there = [start for start in starts(output) if start["node"].endswith(node.node_id[:8])]
+    assert there, "the new node was not used"
+    assert_same_results(output, undisturbed)
+    say("a node joins in the middle", 1)
+
+
+def assert_same_results(output: Path, undisturbed: Path) -> None:
+    """Configurations that both searches trained came out the same, wherever they were trained."""
+    same, calm = results(output), results(undisturbed)
+    assert len(same.keys() & calm.keys()) >= 3
+    assert all(same[key]["metrics"] == calm[key]["metrics"] for key in same.keys() & calm.keys())
+
+
+@contextmanager
+def node_with_read_only(folder: Path, address: str, cpus: int = 1):
+    """Start a node in a mount namespace of its own, in which a folder is read-only."""
+    ray = f"{sys.executable} -m ray.scripts.scripts start --address={address} --node-ip-address=127.0.0.6"
+    script = (
+        f"mount --bind {folder} {folder} && mount -o remount,ro,bind {folder} && "
+        f"exec {ray} --num-cpus={cpus} --num-gpus=1 --disable-usage-stats --block"
+    )
+    command = ["unshare", "--mount", "--propagation", "private", "bash", "-c", script]
+    node = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield node
+    finally:
+        family = [psutil.Process(node.pid), *psutil.Process(node.pid).children(recursive=True)]
+        for process in family:
+            if process.is_running():
+                process.kill()
+        node.wait()
+
+
+def can_unshare(folder: Path) -> bool:
+    script = f"mount --bind {folder} {folder}"
+    command = ["unshare", "--mount", "--propagation", "private", "bash", "-c", script]
+    return os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0
+
+
+def test_trials_of_a_node_that_cannot_write_move_elsewhere(cluster, undisturbed, tmp_path, say):
+    output = tmp_path / "output"
+    output.mkdir()
+    if not can_unshare(output):
+        pytest.skip("needs the right to make a mount namespace")
+    with node_with_read_only(output, cluster.address):
+        wait_for_nodes(cluster.address, 2)
+        with driver(write_experiment(tmp_path), output, cluster.address, MANY) as search:
+            assert search.wait() == 0, search.text
+    assert_whole(output)
+    trials = load(output).trials
+    assert {trial.status for trial in trials} <= {Status.COMPLETE, Status.STOPPED}, "a trial was lost to that node"
+    nodes: dict[str, list[str]] = {}
+    for start in starts(output):
+        nodes.setdefault(start["key"], []).append(start["node"])
+    moved = [places for places in nodes.values() if len(set(places)) == 2]
+    assert moved, "the node was never tried"
+    assert all(len(places) <= 2 for places in nodes.values()), "a trial was placed there again"
+    assert "cannot write to the output directory" in (output / "log.txt").read_text()
+    assert_same_results(output, undisturbed)
+    say("a mount that is read-only on one node", len(moved))
+
+
+def wait_for_nodes(address: str, count: int) -> None:
+    code = f"import ray; ray.init('{address}', logging_level='ERROR'); print(sum(n['Alive'] for n in ray.nodes()))"
+    for _ in range(60):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        if done.stdout.strip() == str(count):
+            return
+        time.sleep(1)
+    raise TimeoutError(f"there are not {count} nodes: {done.stdout} {done.stderr}")
+
+
+def test_where_no_node_can_write_the_search_stops_with_a_message(cluster, tmp_path, say):
+    output = tmp_path / "output"
+    output.mkdir()
+    if not can_unshare(output):
+        pytest.skip("needs the right to make a mount namespace")
+    with node_with_read_only(output, cluster.address, cpus=2):
+        wait_for_nodes(cluster.address, 2)
+        two = "resources.cpus_per_worker=2"  # it fits on that node only
+        with driver(write_experiment(tmp_path), output, cluster.address, two) as search:
+            assert search.wait(300) == 1, search.text
+            assert "no node that has room for a trial can write to" in search.text
+            assert "resume with: rst-tune run" in search.text
+    assert not [trial for trial in load(output).trials if trial.status.has_ended]
+    say("no node can write", 1)
