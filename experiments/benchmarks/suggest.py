@@ -1,97 +1,113 @@
-"""What the search itself costs: time of a suggestion after 35, 200, 2,000 and 10,000 trials, and memory.
+"""What the search itself costs after 10,000 trials: seconds per proposal and per report, and memory of the driver.
 
-    python experiments/benchmarks/suggest.py [--trials 35 200 2000 10000] [--pending 2] [--space compute]
+    python experiments/benchmarks/suggest.py [--trials 10000] [--concurrent 64] [--sampler front] [--clock cpu]
     python experiments/benchmarks/suggest.py --quick
 
-The trials are random samples of the space with made-up errors; nothing is trained and Ray is not started. Timed is what
-happens between a result and the next task: the sampler observes it and proposes, with `--pending` trials running. A
-suggestion that fits the kernel again is rarer the more trials there are, so it is timed apart.
+The trials are simulated: they report as many metrics as real ones, 64 run at a time, and each is judged at its rungs.
+Event log, study (a journal file) and rungs are the real ones, in a temporary directory. All but the last few trials
+are sampled at random, which is faster and gives the sampler the same number of observations.
 """
 
 import argparse
 import json
-import os
 import statistics
 import sys
+import tempfile
 import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import psutil
+from scale import CLOCKS, InstrumentedController, memory_mb
 
-from rst_tune.records import Role, Status, Trial, config_id
-from rst_tune.tuning.experiment import load_space
-from rst_tune.tuning.sampler import FrontSampler, RandomSuggester, _last_fit
-from rst_tune.tuning.space import Space, TaskScale, trial_config
+from rst_tune.records import LOG_NAME, EventLog, SearchState
+from rst_tune.tuning.backend.protocol import TrialTask
+from rst_tune.tuning.backend.simulator import SimulatedTraining, SimulatorBackend
+from rst_tune.tuning.controller import SearchController
+from rst_tune.tuning.experiment import load_experiment
+from rst_tune.tuning.study import SearchStudy
 
-# Seconds per suggestion that are allowed after so many trials.
-LIMITS = {35: 0.020, 200: 0.060, 2_000: 0.3, 10_000: 1.0}
-GIGABYTES = 2.0
-REPEATS = 15
-SCALE = TaskScale(epochs=20, steps_per_epoch=15, rho=0.2, batch_size=64, exact=False)
-
-
-def make_trial(space: Space, number: int, rng: np.random.Generator) -> Trial:
-    """Return a finished trial of a random configuration: cost and length help, SAM's strength is best."""
-    params = space.sample(RandomSuggester(rng))
-    config = trial_config(params, SCALE)
-    strength = config.gamma_rst * config.rho / SCALE.rho
-    error = 3 + 4 * np.exp(-3 * config.extra_propagation) + np.log(strength) ** 2 - np.log2(config.horizon)
-    return Trial(
-        key=str(number), number=number, role=Role.SEARCH, config_id=config_id(params), config=config, seed=number,
-        epochs=round(20 * config.horizon), full_horizon=True, sampled_at=float(number), ended_at=float(number),
-        status=Status.COMPLETE, error=float(max(error + 0.3 * rng.normal(), 0.5)),
-    )  # fmt: skip
+MAX_SECONDS, MAX_GIGABYTES = 1.0, 2.0
+METRICS = tuple(f"metric{i}" for i in range(13))
+LAST = 50
+# A call that takes less than this made no proposal: the budget was handed out, or every slot was taken.
+SECONDS_OF_NO_PROPOSAL = 1e-3
 
 
-def measure(space: Space, count: int, pending: int) -> dict[str, float]:
-    """Return seconds and processor seconds of a suggestion after `count` trials, and of one that fits the kernel."""
-    rng = np.random.default_rng(0)
-    sampler = FrontSampler(space.sample, SCALE, n_startup_trials=6)
-    for number in range(count):
-        sampler.observe(make_trial(space, number, rng))
-    running = [make_trial(space, count + i, rng) for i in range(pending)]
-    sampler.prepare(running, (12.0, 4.3), 0)
-    sampler.propose()
-    usual, fits, worked = [], [], []
-    for number in range(count, count + REPEATS):
-        fit = _last_fit(number + 1) != _last_fit(number)
-        trial = make_trial(space, number, rng)
-        begun, cpu = time.perf_counter(), time.process_time()
-        sampler.observe(trial)
-        sampler.prepare(running, (12.0, 4.3), number)
-        sampler.propose()
-        (fits if fit else usual).append(time.perf_counter() - begun)
-        worked.append(time.process_time() - cpu)
-    if not fits:
-        sampler._kernel_params = (0, None)
-        begun = time.perf_counter()
-        sampler.propose()
-        fits.append(time.perf_counter() - begun)
+class Valley:
+    """A workload: the error falls with the cost and is lowest at gamma_rst 1."""
+
+    def train(self, task: TrialTask) -> SimulatedTraining:
+        """Return the course of a training."""
+        config, noise = task.config, np.random.default_rng(task.seed).normal(size=task.epochs)
+        final = 3 + 4 * np.exp(-3 * config.extra_propagation) + 2 * abs(config.gamma_rst - 1)
+        epochs = np.arange(1, task.epochs + 1)
+        errors = final + 0.4 * noise + 20.0 * (1 - epochs / task.epochs)
+        return SimulatedTraining(errors=errors.tolist(), pairs=epochs.astype(float).tolist())
+
+    def test(self, task: TrialTask) -> float:
+        """Return a constant: nothing is tested without confirmation."""
+        return 5.0 - task.config.extra_propagation
+
+
+def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    """Run a search to its end and return the cost of its last decisions."""
+    startup = max(10, options.trials - options.concurrent - 8 * LAST)
+    experiment = load_experiment(
+        "digits",
+        [
+            f"budget={{trials: {options.trials}}}",
+            "confirm.enabled=false",
+            f"sampler={{name: {options.sampler}, n_startup_trials: {startup}}}",
+        ],
+    )
+    backend = SimulatorBackend(Valley(), workers=options.concurrent, timer=CLOCKS[options.clock])
+    log = EventLog(directory)
+    search = SearchController(
+        experiment, log=log, state=SearchState(directory), study=SearchStudy(experiment, directory), steps_per_epoch=15
+    )
+    begun, shown = time.perf_counter(), 0
+
+    def show() -> None:
+        nonlocal shown
+        if backend.tasks >= shown + 1000:
+            shown = backend.tasks
+            recent = statistics.fmean(backend.decision_seconds["next_task"][-LAST:])
+            print(f"{shown:6d} trials, {recent:.3f} s per proposal, {memory_mb():.0f} MB", file=sys.stderr)
+
+    backend.run_trials(InstrumentedController(search, METRICS), show)
+    log.close()
+    spent = backend.decision_seconds
+    proposals = [seconds for seconds in spent["next_task"] if seconds > SECONDS_OF_NO_PROPOSAL]
     return {
-        "trials": count,
-        "seconds": round(statistics.median(usual), 4),
-        "processor_seconds": round(statistics.median(worked), 4),
-        "seconds_with_a_fit": round(statistics.median(fits), 4),
+        "trials": options.trials,
+        "sampler": options.sampler,
+        "concurrent": options.concurrent,
+        "clock": options.clock,
+        "seconds": round(time.perf_counter() - begun, 1),
+        "seconds_per_proposal_at_the_end": round(statistics.fmean(proposals[-LAST:]), 4),
+        "seconds_per_report_at_the_end": round(statistics.fmean(spent["on_report"][-LAST:]), 5),
+        "memory_gigabytes": round(memory_mb() / 1e3, 3),
+        "log_megabytes": round((directory / LOG_NAME).stat().st_size / 1e6, 1),
     }
 
 
 def main() -> int:
-    """Print one row per number of trials; fail where a suggestion takes too long."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, nargs="+", default=list(LIMITS))
-    parser.add_argument("--pending", type=int, default=2)
-    parser.add_argument("--space", default="compute")
-    parser.add_argument("--quick", action="store_true", help="35 and 60 trials; no verdict")
-    given = parser.parse_args()
-    if given.quick:
-        given.trials = [35, 60]
-    space = load_space(given.space)
-    assert isinstance(space, Space)
-    rows = [measure(space, count, given.pending) for count in given.trials]
-    memory = psutil.Process().memory_info().rss / 1e9
-    print(json.dumps({"load": os.getloadavg()[0], "memory_gigabytes": round(memory, 3), "rows": rows}, indent=2))
-    fast = all(row["seconds"] <= LIMITS.get(int(row["trials"]), 1.0) for row in rows)
-    return 0 if given.quick or (fast and memory < GIGABYTES) else 1
+    """Measure; 1 where a proposal or the memory is above its limit."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--concurrent", type=int, default=64)
+    parser.add_argument("--sampler", default="front")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    parser.add_argument("--quick", action="store_true", help="60 trials, 8 at a time; no verdict")
+    options = parser.parse_args()
+    if options.quick:
+        options.trials, options.concurrent = 60, 8
+    with tempfile.TemporaryDirectory() as folder:
+        result = measure(options, Path(folder))
+    print(json.dumps(result, indent=2))
+    fast = result["seconds_per_proposal_at_the_end"] <= MAX_SECONDS
+    return 0 if options.quick or (fast and result["memory_gigabytes"] < MAX_GIGABYTES) else 1
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def test_a_given_point_is_learnt_from_and_one_outside_the_space_is_not():
     study.enqueue(SAM)
     study.enqueue(POINT)
     [trial] = study.study.get_trials()
-    assert trial.params == {"family": "constant", "c": 0.5, "gamma_rst": 1.0}
+    assert trial.params == {"family": "constant", "c": 0.5, "gamma_rst": 1.0, "rho": 1.0}, "at the recipe's radius"
 
 
 def test_the_journal_is_durable_and_the_study_comes_back_from_it(tmp_path: Path):
