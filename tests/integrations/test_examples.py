@@ -13,6 +13,7 @@ EXAMPLES = {
     "plain_torch.py": ([], 3, r"test error \d+\.\d%, 24 steps, (\d+) forward-backward pairs"),
     "lightning_module.py": (["lightning"], 1, r"Classifier: 8 steps, \d+ .*ManualClassifier: 16 steps, (\d+)"),
     "huggingface_trainer.py": (["transformers", "accelerate"], 1, r"evaluation loss \d\.\d+, 8 steps, (12)"),
+    "ray_tune.py": (["ray"], 4, r"(\d) of 4 trials are on the front\n.*error"),
     "fsdp2.py": ([], 6, r"loss \d\.\d+, 6 steps, (\d+) forward-backward pairs on 2 ranks"),
 }
 

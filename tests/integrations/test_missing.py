@@ -6,11 +6,11 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("extra", ["lightning", "transformers"])
-def test_a_missing_package_is_named_with_its_extra(extra):
+@pytest.mark.parametrize(("name", "extra"), [("lightning",) * 2, ("transformers",) * 2, ("ray", "tune")])
+def test_a_missing_package_is_named_with_its_extra(name, extra):
     code = (
-        f"import sys; sys.modules[{extra!r}] = None\n"
-        f"try: import rst_tune.integrations.{extra}\n"
+        f"import sys; sys.modules[{name!r}] = None\n"
+        f"try: import rst_tune.integrations.{name}\n"
         "except ImportError as error: print(error)\n"
         "print(sorted({'lightning', 'transformers', 'accelerate'} & {m for m, v in sys.modules.items() if v}))"
     )
