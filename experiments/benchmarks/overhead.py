@@ -28,7 +28,8 @@ from rst_tune.tuning.search import run_search
 
 MAX_SECONDS_BETWEEN_TRIALS = 0.3
 MIN_BUSY = 0.9
-COMMON = ("fidelity.kind=full", "confirm.enabled=false", "tracking.enabled=false")
+# One length, so that every trial takes as long as asked for.
+COMMON = ("space=grst", "fidelity.kind=full", "confirm.enabled=false", "tracking.enabled=false")
 NO_WORK = (
     "sampler.name=random",
     "task.data={name: digits, train_size: 64}",
