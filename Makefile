@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 export RAY_USAGE_STATS_ENABLED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: demo test check bench faults report results clean
+.PHONY: demo test check bench faults soak report results clean
 
 demo: $(STAMP)  ## a real search on digits: the front in the terminal, the path of the report
 	$(BIN)/rst-tune run digits --output $(OUTPUT)
@@ -32,6 +32,9 @@ results: $(STAMP)  ## docs/results.md from the kept records; FRESH=1 trains them
 
 faults: $(STAMP)  ## the long form of the fault table: kills real processes for some minutes
 	$(BIN)/python -m pytest tests/faults tests/tracking/test_server.py -m faults --long -q
+
+soak: $(STAMP)  ## random kills of the driver for MINUTES (10), then 10,000 damaged files; what failed is kept
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10)
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

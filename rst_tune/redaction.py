@@ -14,7 +14,9 @@ from urllib.parse import quote, unquote, urlsplit
 __all__ = ["HIDDEN", "redact", "redact_text", "register_environment", "register_url"]
 
 HIDDEN = "***"
-SHORTEST = 4  # a shorter registered value would blank out ordinary words
+# A shorter registered value, or one of these words, would blank out ordinary text.
+SHORTEST, SHORTEST_USER = 6, 16
+_ORDINARY = frozenset(("true", "false", "default", "password", "secret", "disabled", "enabled", "undefined"))
 
 _TELLING_WORDS = (
     r"pass(?:word|wd|phrase|code)?|pwd|secret|token|credentials?|authorization|signature|sig|"
@@ -24,15 +26,16 @@ _TELLING_WORDS = (
 _SECRET_NAME = re.compile(rf"(?:^|[_.\-\s])(?:{_TELLING_WORDS})(?:$|[_.\-\s])", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # user:password@ — the password may hold any character but white space, so the last @ ends it.
-_URL_PASSWORD = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)[^\s:/?#@]*:\S*@")
-_URL_USER = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)[^\s/?#\"'<>@]+@")
+_SCHEME = r"(?P<scheme>(?<![\w+.-])[A-Za-z][\w+.-]{0,30}://)"
+_URL_PASSWORD = re.compile(_SCHEME + r"[^\s:/?#@]*:\S*@")
+_URL_USER = re.compile(_SCHEME + r"[^\s/?#\"'<>@]+@")
 _BEARER = re.compile(r"(?P<name>\b(?:bearer|basic)\s+)[\w.~+/=-]{6,}", re.IGNORECASE)
-_ASSIGNED = re.compile(
-    rf"(?P<name>[\"']?(?P<word>[\w.-]*(?:{_TELLING_WORDS})[\w.-]*)[\"']?\s*(?:=|:(?!//))\s*)"
-    r"(?P<value>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s&;,\"'{}\[\]]+)",
-    re.IGNORECASE,
-)
+# A name before `=` or `:`. It is bounded and starts at a word's start, so that long words cost no more than short ones.
+_NAME = re.compile(r"(?<![\w.-])([\w.-]{1,80})[\"']?\s{0,4}(?:=|:(?!//))\s{0,4}")
+_VALUE = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s&;,\"'{}\[\]]+")
 _ENVIRONMENT = re.compile(r"(?:PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIALS?|API_?KEY|ACCESS_?KEY)$")
+
+_NO_SECRETS = ("bearer", "basic", "null", "none", "true", "false")
 
 _known: set[str] = set()
 
@@ -43,8 +46,10 @@ def register_url(url: str | None) -> None:
         return
     before, at, _ = url.partition("://")[2].rpartition("@")
     if at:
-        user, _, password = before.partition(":")
-        _register(password or user)
+        user, colon, password = before.partition(":")
+        _register(password)
+        if not colon and len(user) >= SHORTEST_USER:  # a token in the place of the user
+            _register(user)
     for part in urlsplit(url).query.split("&"):
         name, _, value = part.partition("=")
         if _is_secret_name(name):
@@ -60,7 +65,7 @@ def register_environment() -> None:
 
 def _register(value: str) -> None:
     for form in (value, unquote(value), quote(value, safe=""), quote(value)):
-        if len(form) >= SHORTEST:
+        if len(form) >= SHORTEST and form.lower() not in _ORDINARY:
             _known.add(form)
 
 
@@ -75,18 +80,27 @@ def redact_text(text: str) -> str:
     'https://***@host:5000/x failed: dbPassword=***, X-Api-Key: ***'
     """
     for secret in sorted(_known, key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
+        if secret in text:  # as a word of its own: an id that happens to contain it stays
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
     text = _URL_PASSWORD.sub(rf"\g<scheme>{HIDDEN}@", text)
     text = _URL_USER.sub(rf"\g<scheme>{HIDDEN}@", text)
     text = _BEARER.sub(rf"\g<name>{HIDDEN}", text)
-    return _ASSIGNED.sub(_hide_value, text)
+    return _hide_assigned(text)
 
 
-def _hide_value(match: re.Match[str]) -> str:
-    if not _is_secret_name(match["word"]) or match["value"].lower() in ("bearer", "basic", "null", "none"):
-        return match[0]
-    mark = match["value"][0] if match["value"][0] in "\"'" else ""
-    return f"{match['name']}{mark}{HIDDEN}{mark}"
+def _hide_assigned(text: str) -> str:
+    """Return the text with the values hidden that stand after a telling name and `=` or `:`."""
+    parts, end = [], 0
+    for name in _NAME.finditer(text):
+        if name.start() < end or not _is_secret_name(name[1]):
+            continue
+        value = _VALUE.match(text, name.end())
+        if value is None or value[0].lower() in _NO_SECRETS:
+            continue
+        mark = value[0][0] if value[0][0] in "\"'" else ""
+        parts += [text[end : value.start()], f"{mark}{HIDDEN}{mark}"]
+        end = value.end()
+    return "".join([*parts, text[end:]])
 
 
 def redact(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Every snippet of the README is executed."""
+"""Every snippet of the README is executed, and every promise of docs/security.md names tests that exist."""
 
 import os
 import re
@@ -53,6 +53,30 @@ def run(words: list[str], folder: Path, **environment: str) -> subprocess.Comple
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=500)
 
 
+def test_every_promise_of_the_security_page_names_tests_that_exist():
+    text = (ROOT / "docs" / "security.md").read_text()
+    promises = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
+    promises = [line for line in promises if line != "| promise | test |"]
+    assert len(promises) >= 15
+    for promise in promises:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", promise)
+        assert named, f"no test: {promise}"
+        for path, name in named:
+            assert re.search(rf"^\s*def {name}\(", (ROOT / path).read_text(), re.MULTILINE), f"{path}::{name}"
+
+
+def test_nothing_phones_home():
+    """Importing what a search imports turns the telemetry of Ray and MLflow off, unless the user says otherwise."""
+    code = (
+        "import os; import rst_tune.tuning.backend.cluster; from rst_tune.tracking import client; client.quiet(); "
+        "print(os.environ['RAY_USAGE_STATS_ENABLED'], os.environ['MLFLOW_DISABLE_TELEMETRY'])"
+    )
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MLFLOW_"))}
+    env = {**clean, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=200)
+    assert done.stdout.split() == ["0", "true"], done.stderr
+
+
 @pytest.mark.slow
 def test_the_commands_on_ones_own_model_and_data(tmp_path):
     """`plan`, `run`, `front`, `train`, `report` and the YAML as printed, at a size that a test can afford."""
@@ -82,7 +106,7 @@ def write_images(path: Path) -> None:
 def test_the_commands_on_a_cluster(tmp_path):
     """`doctor` and `run` as printed, against a cluster that was started with `ray start`."""
     pytest.importorskip("ray")
-    port = 26379
+    port = free_port()
     env = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": f"127.0.0.1:{port}", "SHARED": str(tmp_path)}
     start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", f"--port={port}", "--num-cpus=2"]
     start += ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--block"]
@@ -99,6 +123,12 @@ def test_the_commands_on_a_cluster(tmp_path):
     finally:
         head.terminate()  # `ray stop` would end every other cluster of this machine as well
         head.wait(30)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def wait_for_port(port: int) -> None:

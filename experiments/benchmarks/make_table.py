@@ -1,26 +1,28 @@
-"""Train the tables that `search.py` replays: digits, families x cost x gamma x horizon x seeds, every epoch kept.
+"""Train the tables that `search.py` replays: digits, families x cost x gamma x seeds, every epoch kept.
 
-python experiments/benchmarks/make_table.py [--workers 2] [--families ...] [--gammas ...] [--seeds 40]
-python experiments/benchmarks/make_table.py --table experiments/benchmarks/second_table.npz \
-    --model mlp-tiny --label-noise 0.4 --reference 14 --seeds 50
+    python experiments/benchmarks/make_table.py [--workers 2] [--families ...] [--gammas ...] [--seeds 40]
+    python experiments/benchmarks/make_table.py --table experiments/benchmarks/second_table.npz \\
+        --model mlp-tiny --label-noise 0.4 --reference 14 --seeds 50
+    python experiments/benchmarks/make_table.py --quick
 
-Every training is the embedded task with the schedule that has mean c, and gamma_gnr = gamma_rst / c. Horizons: the
-full one (20 epochs) and the two rescaled rungs (3 and 7 epochs, whole short trainings); the prefix rungs are epochs
-3 and 7 of the full ones. At c = 1 all families are the same schedule, so it is trained once, as `constant`; gamma 0
-is SGD at any cost. The test error is kept for the table alone: no search reads it.
+Every training is the embedded task with the schedule that has mean c, and gamma_gnr = gamma_rst / c. At c = 1 all
+families are the same schedule, so it is trained once, as `constant`; gamma 0 is SGD at any cost. The test error is kept
+for the table alone: no search reads it.
 
-A family is trained at its extreme and (`@0.5`) half way from the constant. Few seeds make a rough table: the best of
-289 means of ten seeds is partly luck, and a search is then held against luck.
+A family is trained at its extreme and (`@0.5`) half way from the constant. With few seeds a table is rough: the best of
+289 means of ten seeds is partly luck, and a search would be compared with luck.
 
-What the table has is not trained again. Rows are appended to a work file as they end: a killed run goes on where it
-was. On average a training took 0.9 s of a core for the first table (14,450 trainings, 4.8 million pairs) and 0.15 s for
-the second (17,340), on cores that did other work, too.
+Only missing rows are trained. They are appended to a work file as they end, so a killed run is resumed. On average a
+training took 0.9 s of a core for the first table (14,450 trainings, 4.8 million pairs) and 0.15 s for the second
+(17,340), on cores with other load. Both also hold trainings of 3 and 7 epochs, which nothing reads any more: they were
+the rungs of a fidelity that was removed.
 """
 
 import argparse
 import json
 import multiprocessing
 import os
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,35 +30,32 @@ from typing import Any
 
 import numpy as np
 import torch
-from replay import family_and_shape
+from replay import EPOCHS, TABLE, family_of, shape_of
 
 from rst_tune.method import schedules
 from rst_tune.training.data import Dataset, load_dataset
 from rst_tune.training.loop import Run
 from rst_tune.training.task import Method, Task
 
-TABLE = Path(__file__).with_name("digits_table.npz")
 FAMILIES = ("constant", "step-up", "step-down", "step-up@0.5", "step-down@0.5")
 COSTS = (0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7)
 GAMMAS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
-HORIZONS = (20, 7, 3)
 
 Key = tuple[str, float, float, int, int]
 _task = Task()
 _data: Dataset | None = None
 
 
-def keys(families: Sequence[str], gammas: Sequence[float], seeds: int, short_seeds: int) -> Iterator[Key]:
-    """Yield (family, c, gamma_rst, epochs, seed): long horizons first, seed by seed, so that a part is of use."""
+def keys(families: Sequence[str], gammas: Sequence[float], seeds: int) -> Iterator[Key]:
+    """Yield (family, c, gamma_rst, epochs, seed), seed by seed: an unfinished table has some seeds of everything."""
     configs = [("constant", 0.0, 0.0)]
     configs += [("constant", 1.0, g) for g in gammas]
     configs += [(f, c, g) for g in gammas for c in COSTS for f in families]
-    for epochs in HORIZONS:
-        for seed in range(seeds if epochs == max(HORIZONS) else short_seeds):
-            yield from ((f, c, g, epochs, seed) for f, c, g in configs)
+    for seed in range(seeds):
+        yield from ((f, c, g, EPOCHS, seed) for f, c, g in configs)
 
 
-def task_of(model: str, label_noise: float, rho: float) -> Task:
+def make_task(model: str, label_noise: float, rho: float) -> Task:
     """Return the embedded task with another network, another share of wrong labels or another radius."""
     content = Task().model_dump()
     content["model"] = {"name": model}
@@ -66,7 +65,7 @@ def task_of(model: str, label_noise: float, rho: float) -> Task:
 
 
 def prepare(task: Task) -> None:
-    """Make a worker small and modest: one thread, last in the queue for the processor."""
+    """Prepare a worker: one thread, low priority."""
     global _task, _data
     os.nice(10)
     torch.set_num_threads(1)
@@ -76,9 +75,8 @@ def prepare(task: Task) -> None:
 def train(key: Key) -> dict[str, Any]:
     """Train one row of the table."""
     name, c, gamma_rst, epochs, seed = key
-    family, shape = family_and_shape(name)
     begun = time.process_time()
-    schedule = schedules.with_mean(family, c, epochs, shape=shape)
+    schedule = schedules.with_mean(family_of(name), c, epochs, shape=shape_of(name))
     method = Method(schedule=schedule.to_dict(), gamma_gnr=gamma_rst / c if c else 1.0)
     run = Run(_task, method, seed=seed, epochs=epochs, device="cpu", data=_data)
     while not run.finished:
@@ -94,7 +92,7 @@ def train(key: Key) -> dict[str, Any]:
 
 
 def read_rows(path: Path) -> dict[Key, dict[str, Any]]:
-    """Return the rows that are done; a line cut short by a kill is trained again."""
+    """Return the rows of a work file; an incomplete line is trained again."""
     rows: dict[Key, dict[str, Any]] = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
@@ -107,7 +105,7 @@ def read_rows(path: Path) -> dict[Key, dict[str, Any]]:
 
 
 def unpack(path: Path) -> dict[Key, dict[str, Any]]:
-    """Return the rows of a packed table; none where there is none yet."""
+    """Return the rows of a packed table; none where the file does not exist."""
     if not path.exists():
         return {}
     with np.load(path) as file:
@@ -128,11 +126,11 @@ def unpack(path: Path) -> dict[Key, dict[str, Any]]:
 def fill(
     rows: dict[Key, dict[str, Any]], wanted: list[Key], work: Path, workers: int, task: Task
 ) -> dict[Key, dict[str, Any]]:
-    """Train what `rows` and the work file lack and return all that is wanted."""
+    """Return `rows` and those of the work file, with the wanted ones that they lack trained."""
     rows = rows | read_rows(work)
     missing = [key for key in wanted if key not in rows]
     if not missing:
-        return {key: rows[key] for key in wanted}
+        return rows
     begun = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(workers, prepare, (task,)) as pool, work.open("a") as file:
         for done, row in enumerate(pool.imap_unordered(train, missing), start=1):
@@ -141,13 +139,12 @@ def fill(
             rows[tuple(row["key"])] = row
             if done % 20 == 0:
                 print(f"{done} of {len(missing)} in {time.monotonic() - begun:.0f} s", flush=True)
-    return {key: rows[key] for key in wanted}
+    return rows
 
 
 def pack(rows: dict[Key, dict[str, Any]], path: Path, task: Task, reference: float) -> None:
     """Write the compressed table. A curve is padded with NaN after its last epoch."""
-    longest = max(HORIZONS)
-    curves = np.full((len(rows), longest), np.nan, dtype=np.float32)
+    curves = np.full((len(rows), EPOCHS), np.nan, dtype=np.float32)
     for i, row in enumerate(rows.values()):
         curves[i, : len(row["curve"])] = row["curve"]
     columns = list(zip(*rows, strict=True))
@@ -176,17 +173,30 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", default=FAMILIES)
     parser.add_argument("--gammas", type=float, nargs="+", default=GAMMAS)
     parser.add_argument("--seeds", type=int, default=40)
-    parser.add_argument("--short-seeds", type=int, default=5, help="seeds of the rescaled horizons")
     parser.add_argument("--model", default=Task().model.name)
     parser.add_argument("--label-noise", type=float, default=Task().data.label_noise)
     parser.add_argument("--rho", type=float, default=Task().recipe.rho)
     parser.add_argument("--reference", type=float, default=12.0, help="the error of the hypervolume's reference point")
+    parser.add_argument("--quick", action="store_true", help="nine trainings of a small network, in a temporary file")
     given = parser.parse_args()
-    task = task_of(given.model, given.label_noise, given.rho)
-    wanted = list(keys(given.families, given.gammas, given.seeds, given.short_seeds))
+    if given.quick:
+        given.families, given.gammas, given.seeds, given.model = ("constant",), (1.0,), 1, "mlp-tiny"
+        with tempfile.TemporaryDirectory() as folder:
+            given.table = Path(folder) / "table.npz"
+            make(given)
+    else:
+        make(given)
+
+
+def make(given: argparse.Namespace) -> None:
+    """Train what the table lacks and write it; a complete table stays as it is."""
+    task = make_task(given.model, given.label_noise, given.rho)
+    wanted = list(keys(given.families, given.gammas, given.seeds))
     work = given.work or given.table.with_suffix(".partial.jsonl")
-    rows = fill(unpack(given.table), wanted, work, given.workers, task)
-    pack(rows, given.table, task, given.reference)
+    known = unpack(given.table)
+    rows = fill(known, wanted, work, given.workers, task)
+    if rows.keys() != known.keys():
+        pack(rows, given.table, task, given.reference)
     print(f"{len(rows)} trainings, {sum(r['pairs'] for r in rows.values()):.0f} pairs, {given.table}")
 
 

@@ -1,12 +1,12 @@
 """Figure 2B of the paper on this machine: extra wall time over SGD against the extra propagation.
 
     python experiments/benchmarks/slope.py [--steps 160] [--model cnn-tiny] [--width 16]
+    python experiments/benchmarks/slope.py --quick
 
-For p = 0, 0.1 ... 1 a run takes one step in turn, on random images of CIFAR's shape: whatever else the machine does
-then falls on all of them alike. Of each run the median time of a step with and of one without a second pass is taken,
-and the two are weighed by p: the expected time of its step, over that of p = 0, less 1, is the extra time. A step is
-all of it: data, both passes, ascent, restore, base step; evaluation is no split of it. `--clock cpu` counts the
-processor's time instead, which is the one to use on a busy machine.
+For p = 0, 0.1 ... 1 a run takes one step in turn, on random images of CIFAR's shape, so that other load of the machine
+affects all of them alike. Of each run the median times of the steps with and without a second pass are weighted by p:
+this expected time per step over that of p = 0, less 1, is the extra time. A step includes data, both passes, ascent,
+restore and base step, but no evaluation. `--clock cpu` counts the processor's time, for a machine with other load.
 """
 
 import argparse
@@ -63,32 +63,32 @@ def timed_step(run: Run, clock: Callable[[], float]) -> tuple[bool, float]:
 
 
 def measure(runs: dict[float, Run], steps: int, clock: Callable[[], float]) -> dict[float, float]:
-    """Return the expected seconds of a step for each p: the medians of both kinds of step, weighed by p."""
+    """Return the expected seconds per step for each p: the medians of both kinds of step, weighted by p."""
     taken: dict[float, dict[bool, list[float]]] = {p: {False: [], True: []} for p in runs}
     for number in range(WARM_UP + steps):
         for p in np.roll(list(runs), number):
             second, seconds = timed_step(runs[p], clock)
             if number >= WARM_UP:
                 taken[p][second].append(seconds)
+    shares = {p: {True: p, False: 1 - p} for p in runs}
     return {
-        p: sum(_share(p, kind) * statistics.median(own[kind]) for kind in own if own[kind]) for p, own in taken.items()
+        p: sum(shares[p][kind] * statistics.median(own[kind]) for kind in own if own[kind]) for p, own in taken.items()
     }
-
-
-def _share(p: float, second: bool) -> float:
-    return p if second else 1 - p
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=160, help="of each run")
+    parser.add_argument("--steps", type=int, default=160, help="per run")
     parser.add_argument("--model", default="cnn-tiny")
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="10 steps per run")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.steps = 10
     torch.set_num_threads(1)
     data = random_data()
     runs = {p: make_run(p, data, arguments) for p in POINTS}

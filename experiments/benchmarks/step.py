@@ -1,4 +1,7 @@
-"""The overhead of a sharpness-aware step over its passes: `python experiments/benchmarks/step.py`.
+"""The overhead of a sharpness-aware step over its passes.
+
+    python experiments/benchmarks/step.py [--rounds 200] [--clock cpu]
+    python experiments/benchmarks/step.py --quick
 
 The passes are replaced by one that only writes given gradients, so that the work of the optimizers remains. The
 overhead of a variant is its time minus that of the same passes followed by the bare base step. All variants take turns
@@ -24,7 +27,7 @@ STEPS = 10**6  # the horizon of the schedules, never reached
 BATCH = 64  # samples that a per-sample loss pretends to have
 
 
-class HandOut(torch.autograd.Function):
+class CopyGradients(torch.autograd.Function):
     """A loss whose backward pass makes new gradients and does nothing else."""
 
     @staticmethod
@@ -56,7 +59,7 @@ class Case:
         self.base = torch.optim.SGD(self.params, lr=1e-4, momentum=0.9, foreach=True)
 
     def loss(self) -> Tensor:
-        return HandOut.apply(self.gradients, *self.params)
+        return CopyGradients.apply(self.gradients, *self.params)
 
     def losses(self, indices: Tensor | None) -> Tensor:
         return self.loss().expand(BATCH if indices is None else len(indices))
@@ -141,7 +144,7 @@ def rule_steps(build: Callable[[], nn.Module]) -> dict[str, RuleStep]:
     return {rule: RuleStep(Case(build), rule) for rule in RULES.names() if rule != "sam-on" or has_norm}
 
 
-def measured(steps: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
+def measure(steps: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
     names, times = list(steps), {name: [] for name in steps}
     for turn in range(rounds + 3):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
@@ -180,13 +183,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: for a machine others use too")
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: for a machine with other load")
+    parser.add_argument("--quick", action="store_true", help="2 rounds")
     arguments = parser.parse_args()
     clock = time.perf_counter if arguments.clock == "wall" else time.process_time
     torch.set_num_threads(arguments.threads)
+    rounds = 2 if arguments.quick else arguments.rounds
     for title, build in (("ResNet-18, 11.2 M in 62 tensors", resnet18), ("600 tensors of 1,000", small_tensors)):
         rules = rule_steps(build)
-        table(title, measured({**variants(build), **rules}, arguments.rounds, clock), rules)
+        table(title, measure({**variants(build), **rules}, rounds, clock), rules)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def write(page: "Page", folder: Path = BENCHMARKS) -> None:
         "Trainings of families × cost × gamma × horizon × seeds (`make_table.py`) answer any configuration at once, so "
         "each search can be repeated. The number is the hypervolume of the **true** means of the delivered front over "
         "the best known, at equal pairs, with every pair charged. The shipped settings were chosen on other worlds "
-        "(600 to 863) of both tasks, and the warm-start points on their true surfaces: for those points no world is new. "
+        "(600 to 863) of both tasks, and the warm-start points on their true surfaces: for those no world is new. "
         "All worlds of a task draw on the same trained seeds. * differs from ours at p < 0.05 (paired Wilcoxon test).",
     )
     for table, results, task in KEPT:

@@ -51,6 +51,11 @@ class SearchStarted(Event):
     devices: Mapping[str, float] = field(default_factory=dict)
     commit: str = ""
 
+    @property
+    def uid(self) -> str:
+        """The identity of this run of the search: one that was overwritten and started again has another."""
+        return f"{self.search_id}-{int(self.time):x}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceSet(Event):

@@ -27,8 +27,8 @@ __all__ = [
     "connect",
     "embedded_uri",
     "explain",
-    "quiet",
     "public_uri",
+    "quiet",
     "resolve_uri",
     "store_name",
 ]

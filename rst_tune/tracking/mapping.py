@@ -115,9 +115,9 @@ def search_record(header: SearchStarted) -> SearchRecord:
     environment = {name: getattr(header, name) for name in ("versions", "devices", "commit", "data")}
     files = {names.EXPERIMENT_FILE: experiment, names.SPACE_FILE: experiment.get("space")}
     files[names.ENVIRONMENT_FILE] = redact({name: part for name, part in environment.items() if part})
-    tags = {names.SEARCH_ID: header.search_id, names.ROLE: "search", names.SOURCE: "rst-tune", names.USER: _user()}
+    tags = {names.SEARCH_ID: header.uid, names.ROLE: "search", names.SOURCE: "rst-tune", names.USER: _user()}
     return SearchRecord(
-        search_id=header.search_id,
+        search_id=header.uid,
         name=redact_text(header.name) or "rst-tune",
         start=milliseconds(header.time),
         params={**task_params, **dict(_flatten(sections, depth=2))},

@@ -78,9 +78,12 @@ def log_models(
 
 def _log_model(store: Store, state: SyncState, point: ConfigSummary, model: Any, data: dict[str, Any]) -> str:
     """Log one model to the run of its trial, whose status and times stay as they are."""
-    from mlflow.entities import Metric
+    from mlflow.entities import LoggedModelStatus, Metric
 
     run_id = state.runs[point.trial_key]
+    for known in store.client.search_logged_models([state.experiment], f"source_run_id = '{run_id}'"):
+        if known.status == LoggedModelStatus.READY:  # logged, but the note of it was lost
+            return str(known.model_id)
     params = {"extra_propagation": str(point.extra_propagation), "error_mean": str(point.error_mean)}
     params |= {f"input_{name}": json.dumps(data[name]) for name in ("mean", "std") if name in data}
     created = store.client.create_logged_model(
@@ -96,12 +99,12 @@ def _log_model(store: Store, state: SyncState, point: ConfigSummary, model: Any,
         path = Path(folder) / "model"
         _save(model, path, run_id, model_id, data.get("shape"))
         store.client.log_model_artifacts(model_id, str(path))
-    store.client.finalize_logged_model(model_id, "READY")
     _link_models(store, run_id, [model_id])
     # The very points of the run, so that the run itself gets no new ones.
-    found = [store.client.get_metric_history(run_id, name)[-1:] for name in METRICS]
-    metrics = [Metric(m.key, m.value, m.timestamp, m.step, model_id=model_id) for last in found for m in last]
+    points = [m for name in METRICS for m in store.client.get_metric_history(run_id, name)[-1:]]
+    metrics = [Metric(m.key, m.value, m.timestamp, m.step, model_id=model_id) for m in points]
     store.client.log_batch(run_id, metrics)
+    store.client.finalize_logged_model(model_id, "READY")
     return model_id
 
 

@@ -166,7 +166,7 @@ def _exit_on_signals() -> Iterator[None]:
 def _links(syncer: Syncer, base: str, pid: int | None, problem: str) -> UiLinks:
     state = SyncState.load(syncer.path)
     analysis = syncer.analysis()
-    own = f"tags.{names.SEARCH_ID} = '{analysis.search.header.search_id}'"
+    own = f"tags.{names.SEARCH_ID} = '{analysis.search.header.uid}'"
     runs = [state.runs[point.trial_key] for point in analysis.points if point.trial_key in state.runs]
     place = f"{base}/#/experiments/{state.experiment}"
     filters = {what: f"{own} and {text}" for what, text in FILTERS.items()}

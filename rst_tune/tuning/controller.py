@@ -208,12 +208,20 @@ class SearchController:
                 )
 
     def _end_stopped(self, trial: Trial) -> None:
-        """End a trial whose rung stopped it just before the search was killed, at the pairs it has spent by then."""
+        """End a trial whose rung stopped it just before the search was killed, with what its epochs had cost."""
         epoch = max(trial.rungs)
-        pairs = epoch * self.steps_per_epoch * (1 + trial.extra_propagation)
-        reason = f"stopped at epoch {epoch}, just before the search was interrupted"
-        error = trial.rungs[epoch]
-        self._append(TrialEnded(key=trial.key, status=Status.STOPPED, error=error, pairs=pairs, reason=reason))
+        last = {name: column[-1] for name, column in trial.history.items() if column}
+        self._append(
+            TrialEnded(
+                key=trial.key,
+                status=Status.STOPPED,
+                reason=f"stopped at epoch {epoch}, just before the search was interrupted",
+                error=trial.rungs[epoch],
+                pairs=last.get("pairs", epoch * self.steps_per_epoch * (1 + trial.extra_propagation)),
+                seconds=sum(trial.history.get("seconds", [])),
+                metrics=last,
+            )
+        )
 
     def _register(self, trial: Trial) -> None:
         self._keys_of.setdefault(trial.config_id, []).append(trial.key)

@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 
 from rst_tune.errors import InputError
-from rst_tune.training.data import load_dataset
+from rst_tune.training.data import Dataset, load_dataset
+from rst_tune.training.factories import resolve_factory
 from rst_tune.training.files import ImageFiles
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.backend.cluster import NodeAnswer, connected, resolve_address, run_on_every_node
@@ -58,6 +59,7 @@ class NodeFacts:
     storage: Answer
     tracking: Answer
     has_data: bool
+    model: Answer
 
 
 def slots_of(resources: Resources, address: str | None) -> int:
@@ -85,8 +87,13 @@ def examine(
     `check_store` asks the tracking store from here, `check_host` its server from a node.
     """
     directory = output_directory(experiment, output)
-    data, from_files = _data(experiment)
-    checks = [data, _tracking(DRIVER, check_store(directory) if experiment.tracking.enabled else (True, "off"))]
+    data_check, data = _data(experiment)
+    from_files = data is not None and isinstance(data.train.images, ImageFiles)
+    checks = [
+        data_check,
+        _model(experiment, data),
+        _tracking(DRIVER, check_store(directory) if experiment.tracking.enabled else (True, "off")),
+    ]
     try:
         with _shared_folder(directory) as folder, tempfile.TemporaryDirectory() as logs:
             checks.append(_storage_here(folder))
@@ -128,15 +135,27 @@ def _unwritable(where: str, found: str) -> Check:
     return _check("storage", where, (False, found), remedy)
 
 
-def _data(experiment: Experiment) -> tuple[Check, bool]:
-    """Load the data as the search would; also return whether every node reads its files itself."""
+def _data(experiment: Experiment) -> tuple[Check, Dataset | None]:
+    """Load the data as the search would."""
     spec = experiment.task.data
     try:
         data = load_dataset(spec)
     except (InputError, OSError) as error:
-        return _check("data", DRIVER, (False, str(error)), "correct task.data.name and task.data.root"), False
+        return _check("data", DRIVER, (False, str(error)), "correct task.data.name and task.data.root"), None
     found = f"{spec.name}: {len(data.train)} to train, {len(data.validation)} to validate, {len(data.test)} to test"
-    return _check("data", DRIVER, (True, found), ""), isinstance(data.train.images, ImageFiles)
+    return _check("data", DRIVER, (True, found), ""), data
+
+
+def _model(experiment: Experiment, data: Dataset | None) -> Check:
+    """Build the model as the search would; without data, only import it."""
+    try:
+        if data is None:
+            experiment.import_model()
+        else:
+            experiment.check_model(data)
+    except InputError as error:
+        return _check("model", DRIVER, (False, str(error)), "correct task.model.name and task.model.options")
+    return _check("model", DRIVER, (True, experiment.task.model.name), "")
 
 
 def _tracking(where: str, answer: Answer) -> Check:
@@ -165,12 +184,23 @@ def _cluster(experiment: Experiment, folder: Path, from_files: bool, check_host:
     remedy = "lower resources.cpus_per_worker, gpus_per_worker or workers"
     checks = [_check("room", "cluster", (slots > 0, found), remedy)]
     root = experiment.task.data.root if from_files else None
-    for answer in run_on_every_node(lambda: _facts(folder, root, check_host)):
+    name, search_path = experiment.task.model.name, experiment.search_path
+    for answer in run_on_every_node(lambda: _facts(folder, root, check_host, _import_answer(name, search_path))):
         checks += _node(experiment.resources, answer)
     return checks
 
 
-def _facts(folder: Path, root: str | None, check_host: Callable[[], Answer]) -> NodeFacts:
+def _import_answer(name: str, search_path: tuple[str, ...]) -> Answer:
+    """Import a model of the user's own. This runs on a node."""
+    try:
+        if ":" in name:
+            resolve_factory(name, search_path)
+    except InputError as error:
+        return False, str(error)
+    return True, name
+
+
+def _facts(folder: Path, root: str | None, check_host: Callable[[], Answer], model: Answer) -> NodeFacts:
     """Return what a worker sees. This runs on a node."""
     return NodeFacts(
         versions=_versions(),
@@ -178,6 +208,7 @@ def _facts(folder: Path, root: str | None, check_host: Callable[[], Answer]) -> 
         storage=_echo_nonce(folder),
         tracking=check_host(),
         has_data=root is None or yaml_files.home(root).exists(),
+        model=model,
     )
 
 
@@ -206,6 +237,7 @@ def _node(resources: Resources, answer: NodeAnswer) -> list[Check]:
         _storage_there(where, facts.storage),
         _tracking(where, facts.tracking),
         _check("data", where, data, "put the files at task.data.root on every node"),
+        _check("model", where, facts.model, "put the module where every node sees it: a shared path, or the image"),
         _check(
             "clock", where, clock, "synchronise the clocks (NTP): times in the event log and in MLflow would disagree"
         ),

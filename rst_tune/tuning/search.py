@@ -151,18 +151,25 @@ def _check_resumable(header: SearchStarted, state: SearchState, directory: Path)
         if then.get(name) != now.get(name)
     ]
     if differences or before.search_id != header.search_id:
-        shown = "; ".join(differences[:5]) or f"search {before.search_id}, this one is {header.search_id}"
+        space = header.experiment.get("space")
+        content = f"the content of {space} has changed" if isinstance(space, str) else f"its id is {before.search_id}"
+        shown = "; ".join(differences[:5]) or content
         raise InputError(
             f"{directory} holds another search ({shown}): give another --output, or --overwrite to move it aside"
         )
 
 
 def _identity(header: SearchStarted) -> dict[str, Any]:
-    """Return what a resumed search must share with the one before, as flat fields."""
+    """Return what a resumed search must share with the one before, as flat fields.
+
+    Of a Python space only the content counts, which is a part of the search's id, and not its path.
+    """
     experiment = {k: v for k, v in header.experiment.items() if k not in ("description", "tracking", "resources")}
     flat = _flat(experiment)
     for name in ("sampler.storage", "task.data.root", "task.data.workers"):
         flat.pop(name, None)
+    if isinstance(flat.get("space"), str):
+        flat["space"] = "Python"
     workers = (header.experiment.get("resources") or {}).get("workers", 1)
     return {**flat, "resources.workers": workers, "data digest": header.data.get("digest"),
             "precision": header.data.get("precision")}  # fmt: skip

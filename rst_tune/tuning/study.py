@@ -71,6 +71,16 @@ def _optuna_sampler(name: str, seed: int, n_startup_trials: int) -> BaseSampler:
     return RandomSampler(seed=seed)
 
 
+def _storage(url: str | None, directory: Path | None) -> BaseStorage:
+    if url is not None:
+        return RDBStorage(url, heartbeat_interval=None)
+    if directory is None:
+        return InMemoryStorage()
+    journal = directory / JOURNAL_NAME
+    _repair_journal(journal)
+    return JournalStorage(JournalFileBackend(str(journal)))
+
+
 def _open_study(experiment: Experiment, storage: BaseStorage) -> optuna.Study:
     study = optuna.create_study(
         study_name=f"{experiment.name} {experiment.search_id}",
@@ -84,18 +94,6 @@ def _open_study(experiment: Experiment, storage: BaseStorage) -> optuna.Study:
         study.set_metric_names(["error", "extra_propagation"])
     study.get_trials(deepcopy=False)
     return study
-
-
-def _open_journal(experiment: Experiment, journal: Path) -> optuna.Study:
-    """Return the study in a journal file. A damaged file is moved aside, and the study is filled from the event log."""
-    _repair_journal(journal)
-    try:
-        return _open_study(experiment, JournalStorage(JournalFileBackend(str(journal))))
-    except OSError:
-        raise
-    except Exception:  # noqa: BLE001  Optuna applies each line without checking it, so any error is possible
-        _set_aside(journal)
-        return _open_study(experiment, JournalStorage(JournalFileBackend(str(journal))))
 
 
 def _repair_journal(journal: Path) -> None:
@@ -138,11 +136,15 @@ class SearchStudy:
             yaml_files.load_function(Path(experiment.space), "space") if isinstance(experiment.space, str) else None
         )
         url = experiment.sampler.storage
-        if url is None and directory is not None:
-            self.study = _open_journal(experiment, directory / JOURNAL_NAME)
-        else:
-            storage = InMemoryStorage() if url is None else RDBStorage(url, heartbeat_interval=None)
-            self.study = _open_study(experiment, storage)
+        try:
+            self.study = _open_study(experiment, _storage(url, directory))
+        except OSError:
+            raise
+        except Exception:  # Optuna applies each line of a journal without checking it, so any error is possible
+            if url is not None or directory is None:
+                raise
+            _set_aside(directory / JOURNAL_NAME)
+            self.study = _open_study(experiment, _storage(url, directory))
         self._numbers: dict[str, int] = {}
         self._open: set[str] = set()
         self._front_sampler = self._make_front_sampler() if experiment.sampler.name == "front" else None

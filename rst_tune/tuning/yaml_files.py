@@ -18,12 +18,14 @@ __all__ = ["existing", "find", "home", "load_function", "override", "read_yaml",
 
 Model = TypeVar("Model", bound=BaseModel)
 _PACKAGE = Path(__file__).resolve().parent.parent
+LARGEST_FILE = 2**18
+"""Bytes of one file. The largest shipped one has about two thousand."""
 LARGEST = 20_000
 """Values in one file, aliases counted as often as they are used. The largest shipped file has about a hundred."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that reads 1e-3 as a number and refuses a key written twice."""
+    """Safe YAML that reads 1e-3 as a number and refuses a key written twice, and merge keys."""
 
 
 _Loader.add_implicit_resolver(
@@ -34,9 +36,12 @@ _Loader.add_implicit_resolver(
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
     seen: set[Any] = set()
     for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":  # nested ones grow a few bytes to gigabytes
+            raise yaml.YAMLError(
+                f"line {key_node.start_mark.line + 1}: write the fields out instead of merging with <<"
+            )
         key = loader.construct_object(key_node)
         if not isinstance(key, str | int | float | bool) or key in seen:
             line = key_node.start_mark.line + 1
@@ -98,7 +103,11 @@ def existing(path: Path) -> Path:
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file."""
     try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise InputError(f"{path}: the file must have at most {LARGEST_FILE:,} bytes, and it has more: shorten it")
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506  a SafeLoader
+    except InputError:
+        raise
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: this is not valid YAML: {_where(error)}. Check the indentation there") from None
     except OSError as error:

@@ -30,7 +30,7 @@ def test_every_node_is_asked_and_nothing_is_left_behind(two_nodes, tmp_path):
     assert len(places) == 2
     for where in places:
         names = [check.name for check in checks if check.where == where]
-        assert names == ["versions", "devices", "storage", "tracking", "data", "clock"]
+        assert names == ["versions", "devices", "storage", "tracking", "data", "model", "clock"]
     assert not (tmp_path / "new").exists()
     json.dumps([asdict(check) for check in checks])
     assert tables.checks_table([asdict(check) for check in checks]).row_count == len(checks)
@@ -54,6 +54,17 @@ def test_what_is_wrong_is_said_with_what_to_do(two_nodes, tmp_path, monkeypatch)
     assert {name for name, where in failed if where.count(" ") == 2} == {"versions", "devices", "tracking", "clock"}
     assert all(failed.values()), "every failed check says what to do"
     assert "secret" not in str(found)
+
+
+def test_a_model_that_only_the_driver_can_import_is_said(two_nodes, tmp_path, monkeypatch):
+    only_here = tmp_path / "only_here"
+    only_here.mkdir()
+    (only_here / "driver_model.py").write_text("from tests.faults.fault_models import slow\n")
+    monkeypatch.syspath_prepend(only_here)
+    experiment = api.load_experiment(str(write_experiment(tmp_path)), ["task.model.name=driver_model:slow"])
+    failed = wrong(api.doctor(experiment, address=two_nodes, output=tmp_path / "output"))
+    assert [name for name, where in failed] == ["model", "model"], "the two nodes, and not the driver"
+    assert doctor.DRIVER not in {where for _, where in failed}
 
 
 def test_an_output_that_cannot_be_made_is_said(tmp_path):

@@ -11,24 +11,28 @@ import psutil
 import pytest
 
 from rst_tune.records import Status, load
-from tests.faults.harness import assert_whole, driver, results, starts, write_experiment
+from tests.faults.harness import EXPERIMENT, assert_whole, driver, results, starts, write_experiment
 
 MANY = "resources.max_concurrent_trials=null"
 
 
 def test_a_node_that_joins_in_the_middle_is_used(cluster, undisturbed, tmp_path, say):
-    output, node = tmp_path / "output", None
+    output, go, node = tmp_path / "output", tmp_path / "go", None
+    # Nobody trains before both nodes have a trial, however long a worker takes to start.
+    model = {"name": "tests.faults.fault_models:patient", "options": {"file": str(go)}}
+    path = write_experiment(tmp_path, task={**EXPERIMENT["task"], "model": model})
     try:
-        with driver(write_experiment(tmp_path), output, cluster.address, MANY) as search:
+        with driver(path, output, cluster.address, MANY) as search:
             search.until(lambda: starts(output), "a running trial")
             node = cluster.add_node(num_cpus=1, num_gpus=1, node_ip_address="127.0.0.5")
+            there = node.node_id[:8]
+            search.until(lambda: any(s["node"].endswith(there) for s in starts(output)), "a trial on the new node")
+            go.touch()
             assert search.wait() == 0, search.text
     finally:
         if node is not None:
             cluster.remove_node(node)
     assert_whole(output)
-    there = [start for start in starts(output) if start["node"].endswith(node.node_id[:8])]
-    assert there, "the new node was not used"
     assert_same_results(output, undisturbed)
     say("a node joins in the middle", 1)
 

@@ -97,5 +97,5 @@ def test_a_search_in_which_everything_fails_exits_1_and_resumes(cluster, tmp_pat
     assert search.done
     assert {trial.status for trial in search.trials} <= {Status.COMPLETE, Status.STOPPED}
     assert {trial.key for trial in trials} <= {trial.key for trial in search.trials}
-    assert_study_agrees(output)
+    assert_study_agrees(output, at_least=1)
     say(f"every trial fails ({status}), the cause is removed", 3)

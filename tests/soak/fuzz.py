@@ -212,7 +212,7 @@ def run_case(corpus: Corpus, number: int) -> tuple[str, str]:
     """Run one case; return its kind and, where it is a bug, what happened."""
     kind = list(KINDS)[number % len(KINDS)]
     folder = Path(tempfile.mkdtemp(dir=corpus.folder, prefix="case-"))
-    signal.alarm(SECONDS)
+    handler, timer = signal.signal(signal.SIGALRM, _alarm), signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -224,7 +224,8 @@ def run_case(corpus: Corpus, number: int) -> tuple[str, str]:
     except BaseException:  # noqa: BLE001  whatever else it is, it is the finding
         return kind, traceback.format_exc()
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, *timer)  # the test runner's own, if it has one
+        signal.signal(signal.SIGALRM, handler)
         shutil.rmtree(folder, ignore_errors=True)
     return kind, ""
 
@@ -242,7 +243,6 @@ def main() -> int:
     parser.add_argument("--current", type=Path, help="the file that gets the number of each case before it runs")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    signal.signal(signal.SIGALRM, _alarm)
     bugs = 0
     with tempfile.TemporaryDirectory(prefix="rst-fuzz-") as folder:
         corpus = Corpus(Path(folder))

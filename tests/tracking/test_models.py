@@ -12,7 +12,7 @@ import yaml
 
 from rst_tune.errors import InputError
 from rst_tune.tracking import log_models, sync
-from rst_tune.tracking.client import connect, embedded_uri
+from rst_tune.tracking.client import FOLDER, connect, embedded_uri
 from tests.tracking.writing import HEADER, Writer, small_search
 
 torch.set_num_threads(1)
@@ -36,6 +36,8 @@ def test_models_are_logged_once_and_registered(directory: Path, stored, monkeypa
     assert len(logged) == len(loaded) == 3
     assert log_models(directory, model_of, register="digits") == logged, "they are there already"
     assert log_models(directory, model_of, register="digits") == logged
+    (directory / FOLDER / "embedded.json").unlink()
+    assert log_models(directory, model_of, register="digits") == logged, "a lost note is no second model"
     client = connect(embedded_uri(directory))
     versions = {v.version: v.tags["model_id"] for v in client.search_model_versions("name = 'digits'")}
     assert sorted(versions.values()) == sorted(logged.values())

@@ -1,5 +1,6 @@
 """The whole search without Ray: phases, budget, resuming, failures, seeds, confirmation, and what is on a front."""
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,8 @@ from rst_tune.records import (
     TrialEnded,
     config_id,
 )
-from rst_tune.tuning.backend.simulator import InMemoryLog
+from rst_tune.tuning.backend.protocol import TrialReport, TrialTask
+from rst_tune.tuning.backend.simulator import InMemoryLog, SimulatedTraining, SimulatorBackend
 from rst_tune.tuning.controller import CONFIRM_SEED
 from rst_tune.tuning.points import SAM, SGD
 from tests.tuning.simulated import (
@@ -39,6 +41,7 @@ from tests.tuning.simulated import (
     telling,
 )
 
+LASTING = Path("lasting")
 SMALL = ("budget={trials: 14}", "confirm={max_seeds: 4, min_seeds: 2, candidates: 3}")
 
 
@@ -134,7 +137,7 @@ def test_killed_at_every_event_it_ends_as_if_undisturbed(case: str, writes: bool
     while search is None and len(events) < 2000:
         log = DyingLog(events, lives=1 if writes else 2, writes=writes)
         try:
-            search = drive(controller_of(exp, log, Path("lasting")), world)
+            search = drive(controller_of(exp, log, LASTING), world)
         except Killed:
             continue
     assert search is not None
@@ -143,13 +146,44 @@ def test_killed_at_every_event_it_ends_as_if_undisturbed(case: str, writes: bool
     assert sum(isinstance(event, TrialEnded) for event in events) == len(undisturbed.trials)
 
 
+class ReportsEpochs(SimulatorBackend):
+    """Sends the metrics of all epochs with each report, as a worker does that was started again."""
+
+    def _report(self, task: TrialTask, training: SimulatedTraining, epoch: int) -> TrialReport:
+        seeds = [float(task.seed + e) for e in range(1, epoch + 1)]
+        return replace(super()._report(task, training, epoch), epoch_metrics={"loss": seeds})
+
+
+@pytest.mark.usefixtures("lasting_storage")
+@pytest.mark.parametrize("writes", [True, False], ids=["killed-after-writing", "killed-before-writing"])
+def test_killed_at_many_events_the_histories_are_whole(writes: bool):
+    """A simulated training begins anew in each life, so some lives have to be long enough for a whole one."""
+    exp, world = experiment(*CASES["prefix"]), World(rung=telling)
+    undisturbed = controller_of(exp, InMemoryLog())
+    ReportsEpochs(world).run_trials(undisturbed)
+    events: list[Event] = []
+    for lives in itertools.cycle(range(2, 8)):
+        log = DyingLog(events, lives=lives, writes=writes)
+        try:
+            controller = controller_of(exp, log, LASTING)
+            ReportsEpochs(world).run_trials(controller)
+        except Killed:
+            continue
+        search = controller.search()
+        break
+    assert state(search) == state(undisturbed.search())
+    for trial in search.trials:
+        epochs = trial.epochs if trial.status is Status.COMPLETE else max(trial.rungs)
+        assert trial.history == {"loss": [float(trial.seed + e) for e in range(1, epochs + 1)]}
+
+
 @pytest.mark.usefixtures("lasting_storage")
 def test_after_a_kill_with_many_workers_nothing_is_lost_and_nothing_is_done_twice():
     exp, world = experiment(*SMALL), World(rung=blind)
     events: list[Event] = []
     for lives in (17, 23, 31, None):
         try:
-            search = drive(controller_of(exp, DyingLog(events, lives=lives), Path("lasting")), world, workers=3)
+            search = drive(controller_of(exp, DyingLog(events, lives=lives), LASTING), world, workers=3)
         except Killed:
             continue
     ended = [event.key for event in events if isinstance(event, TrialEnded)]

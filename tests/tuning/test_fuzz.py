@@ -3,6 +3,8 @@
 import copy
 import re
 import string
+import time
+import tracemalloc
 
 import pytest
 import yaml
@@ -144,10 +146,20 @@ def alias_bomb() -> str:
     return "\n".join(lines)
 
 
+def merge_bomb() -> str:
+    """Mappings that merge nine times the one inside them, nine deep: 480 bytes, half a billion keys."""
+    inner = "{k: 1}"
+    for depth in range(9):
+        inner = f"{{<<: [&x{depth} {inner}{f', *x{depth}' * 8}]}}"
+    return f"name: {inner}"
+
+
 BOMBS = {
     "code": "name: !!python/object/apply:os.system ['true']\n",
     "nested": "name: " + "[" * 3000 + "]" * 3000,
     "aliases": alias_bomb(),
+    "merges": merge_bomb(),
+    "long": "name: [" + "1, " * 200_000 + "1]",
     "itself": "task: &t {data: *t}\n",
     "twice": "name: a\nname: b\n",
     "empty": "",
@@ -167,3 +179,25 @@ def test_a_bomb_is_exit_2_with_one_message(name, verb, tmp_path, monkeypatch, ca
     assert shown.startswith("error: ")
     assert "Traceback" not in shown
     assert len(shown) < 2000
+
+
+@pytest.mark.parametrize("name", ["aliases", "merges", "long", "itself"])
+def test_a_bomb_is_refused_quickly_and_takes_little_memory(name, tmp_path):
+    """Without its limits the loader needs minutes and gigabytes for some of them."""
+    path = tmp_path / "bomb.yaml"
+    path.write_text(BOMBS[name])
+    tracemalloc.start()
+    begun = time.process_time()
+    with pytest.raises(InputError, match="bomb"):
+        yaml_files.read_yaml(path)
+    seconds, (_, peak) = time.process_time() - begun, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seconds < 10
+    assert peak < 100e6
+
+
+@pytest.mark.parametrize("name", ["aliases", "merges"])
+def test_a_bomb_in_a_setting_is_refused_as_well(name):
+    text = BOMBS[name] if name == "merges" else "{" + BOMBS[name].replace("\n", ", ") + "}"
+    with pytest.raises(InputError, match="--set"):
+        load_experiment("digits", [f"description={text.removeprefix('name: ')}"])

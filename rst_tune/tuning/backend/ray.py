@@ -174,7 +174,8 @@ def _error_of(trial: Any) -> str:
     try:
         error = pickle.loads(Path(trial.pickled_error_file).read_bytes())  # noqa: S301  written by this process
         cause = error.as_instanceof_cause() if hasattr(error, "as_instanceof_cause") else error
-        lines = [line.strip() for line in str(getattr(cause, "cause", None) or cause).splitlines() if line.strip()]
+        cause = getattr(cause, "cause", None) or cause  # the error itself, not Ray's class of the same name
+        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
         return f"{type(cause).__name__}: {lines[-1] if lines else ''}"
     except Exception:  # noqa: BLE001  whatever an error's own unpickling raises
         text = Path(trial.error_file).read_text(errors="replace") if trial.error_file else ""

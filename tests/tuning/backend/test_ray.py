@@ -1,11 +1,12 @@
-"""The search on real Ray: it finishes, it is deterministic with one worker, it runs shipped experiments."""
+"""The search on real Ray: finishing, determinism with one worker, shipped experiments, workers that fail."""
 
 from pathlib import Path
 
 import pytest
 
 from rst_tune.analysis.analysis import analyze
-from rst_tune.records import Role, Search, Status
+from rst_tune.records import Role, Search, Status, load
+from rst_tune.tuning.controller import SearchFailedError
 from rst_tune.tuning.experiment import load_experiment
 from rst_tune.tuning.search import run_search
 from tests.tuning.test_experiment import SMOKE
@@ -49,3 +50,67 @@ def test_a_table_of_the_paper_runs_on_ray_at_smoke_size(name: str, tmp_path: Pat
     assert {t.status for t in search.trials} == {Status.COMPLETE}
     assert len(search.trials) == 2 * (experiment.budget.trials or 0)
     assert all(t.finished for t in search.trials)
+
+
+OWN_NET = """
+import os
+from pathlib import Path
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, classes, mood):
+        super().__init__()
+        self.net, self.mood, self.seen = nn.Sequential(nn.Flatten(), nn.Linear(64, classes)), mood, 0
+
+    def forward(self, images):
+        self.seen += self.training
+        if self.seen > 8 and self.mood == "raise":  # in the second epoch
+            raise ValueError("expected 3 channels, got 1")
+        if self.seen > 8 and self.mood == "exit":
+            os._exit(3)
+        return self.net(images)
+
+def net(num_classes, file):
+    return Net(num_classes, Path(file).read_text())
+"""
+
+
+def test_errors_and_dead_workers_are_recorded_charged_and_trained_again(tmp_path: Path, monkeypatch):
+    """Three runs of one search: the model raises, the worker dies, and all is well."""
+    monkeypatch.chdir(tmp_path)
+    mood = tmp_path / "mood.txt"
+    (tmp_path / "own_net.py").write_text(OWN_NET)
+    mood.write_text("raise")
+    model = f"task.model={{name: 'own_net:net', options: {{file: {mood}}}}}"
+    resources = "resources={max_failures: 0, checkpoint_seconds: 0, max_concurrent_trials: 1}"
+    small = (
+        "task.recipe.batch_size=64",
+        "budget={trials: 2}",
+        "confirm.enabled=false",
+        "stopping.name=none",
+        resources,
+    )
+    experiment = load_experiment("digits", [*SMOKE, model, *small])
+    output = tmp_path / "Läufe und mehr"
+
+    with pytest.raises(SearchFailedError, match="all 2 trials failed; the last one: ValueError: expected 3 channels"):
+        run_search(experiment, output)
+    first = load(output)
+    assert [(t.status, t.reason) for t in first.trials] == [
+        (Status.FAILED, "ValueError: expected 3 channels, got 1")
+    ] * 2
+    assert all(t.pairs > 4 for t in first.trials), "one epoch and the beginning of another"
+
+    mood.write_text("exit")
+    with pytest.raises(SearchFailedError, match="all 2 trials failed"):
+        run_search(experiment, output)
+    second = load(output)
+    assert {t.status for t in second.trials} == {Status.LOST}
+    assert all("died" in t.reason or "exit" in t.reason for t in second.trials), [t.reason for t in second.trials]
+    assert all(t.pairs >= 4 for t in second.trials), "what was reported before the loss"
+
+    mood.write_text("well")
+    third = run_search(experiment, output)
+    assert third.done
+    assert {t.status for t in third.trials} == {Status.COMPLETE}
+    assert [t.key for t in third.trials] == [t.key for t in first.trials]

@@ -1,12 +1,16 @@
 """What a worker does, without Ray: slices, checkpoints, damaged files, full disks, errors and hung trials."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
+import torch
 
+from rst_tune.errors import InputError
 from rst_tune.records import Status, TrialConfig
 from rst_tune.training import metrics
 from rst_tune.training.data import load_dataset
+from rst_tune.training.loop import Run
 from rst_tune.training.task import Task
 from rst_tune.tuning.backend.protocol import TaskKind, TrialReport, TrialTask
 from rst_tune.tuning.backend.runner import StorageError, TrialContext, TrialRunner, checkpoint_folder, model_path
@@ -104,3 +108,78 @@ def test_a_hung_trial_says_where_it_was(context):
     report = runner.time_limit_report()
     assert report.status is Status.FAILED
     assert report.reason == 'not finished within the time limit of 7 s; it was at: File "mine.py", line 9 in f'
+
+
+def break_in_epoch(monkeypatch: pytest.MonkeyPatch, number: int, error: Exception) -> None:
+    """Let every training raise in the middle of an epoch."""
+    whole = Run.epoch
+
+    def epoch(run: Run) -> None:
+        if run.epoch_index + 1 == number:
+            run.steps(1)
+            raise error
+        whole(run)
+
+    monkeypatch.setattr(Run, "epoch", epoch)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (ValueError("expected 3 channels, got 1"), Status.FAILED, "ValueError: expected 3 channels, got 1"),
+        (RuntimeError("shapes cannot be multiplied"), Status.FAILED, "RuntimeError: shapes cannot be multiplied"),
+        (InputError("mixup needs two images"), Status.FAILED, "mixup needs two images"),
+        (torch.OutOfMemoryError("CUDA out of memory. 2 TiB\nmore"), Status.OUT_OF_MEMORY, "CUDA out of memory. 2 TiB"),
+    ],
+)
+def test_an_error_in_training_is_a_report_with_its_message_and_all_pairs_up_to_it(
+    context, monkeypatch, error, status, reason
+):
+    break_in_epoch(monkeypatch, 3, error)
+    found = reports(TrialRunner(TASK_OF_TRIAL, context))
+    last = found[-1]
+    assert (last.status, last.reason, last.epoch) == (status, reason, 2)
+    assert last.pairs > found[-2].pairs > 0, "the pairs of the broken epoch count as well"
+    assert last.seconds > 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(5, "Input/output error"),
+        MemoryError(),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        RuntimeError("[gloo] Connection closed by peer"),
+    ],
+)
+def test_an_error_of_the_machine_is_raised_so_that_another_process_tries_again(context, monkeypatch, error):
+    break_in_epoch(monkeypatch, 3, error)
+    runner = TrialRunner(TASK_OF_TRIAL, context)
+    with pytest.raises(type(error)):
+        reports(runner)
+    monkeypatch.undo()
+    again = reports(TrialRunner(TASK_OF_TRIAL, context))
+    assert again[-1].status is Status.COMPLETE
+    assert again[0].first_epoch == 1, "the report that carried these epochs may be lost"
+
+
+def test_a_model_that_cannot_be_built_fails_with_its_message_and_nothing_is_charged(context, monkeypatch):
+    def broken(*_, **__):
+        raise TypeError("net() missing 1 required positional argument: 'width'")
+
+    monkeypatch.setattr("rst_tune.tuning.backend.runner.Run", broken)
+    report = TrialRunner(TASK_OF_TRIAL, context).advance()
+    assert (report.status, report.pairs) == (Status.FAILED, 0.0)
+    assert report.reason == "TypeError: net() missing 1 required positional argument: 'width'"
+
+
+def test_the_test_set_is_read_with_the_saved_model_and_a_damaged_one_is_a_reason(context):
+    task = replace(TASK_OF_TRIAL, kind=TaskKind.TEST, rungs=(), save_model=False)
+    reports(TrialRunner(TASK_OF_TRIAL, context))
+    tested = TrialRunner(task, context).advance()
+    assert 0 <= tested.error <= 100
+    path = model_path(context.directory, task.key)
+    path.write_bytes(path.read_bytes()[:-500])
+    failed = TrialRunner(task, context).advance()
+    assert failed.error is None
+    assert failed.reason
