@@ -1,8 +1,10 @@
 """The typed events of a search, and their JSON form `{"event": kind, "time": seconds, ...}`."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
+
+from pydantic import TypeAdapter
 
 from rst_tune.records.config import SchedulePreview, TrialConfig
 from rst_tune.records.trial import Phase, Role, Status
@@ -154,14 +156,7 @@ _KINDS: dict[str, type[Event]] = {
         TrialEnded, TestRead,
     )
 }  # fmt: skip
-_READERS: dict[str, Any] = {
-    "config": TrialConfig.from_dict,
-    "preview": lambda data: SchedulePreview(curve=tuple(data["curve"]), coins=tuple(data["coins"])),
-    "status": Status,
-    "role": Role,
-    "phase": Phase,
-    "rung_correlations": lambda data: {int(epoch): value for epoch, value in data.items()},
-}
+_VALIDATORS: dict[str, TypeAdapter[Event]] = {kind: TypeAdapter(each) for kind, each in _KINDS.items()}
 
 
 def parse_event(data: Mapping[str, Any]) -> Event:
@@ -169,9 +164,7 @@ def parse_event(data: Mapping[str, Any]) -> Event:
     kind = _KINDS.get(str(data.get("event")))
     if kind is None:
         raise ValueError(f"unknown event {data.get('event')!r}")
-    known = {f.name for f in fields(kind)}
-    values = {name: value for name, value in data.items() if name in known}
     try:
-        return kind(**{name: _READERS[name](value) if name in _READERS else value for name, value in values.items()})
-    except (TypeError, KeyError, AttributeError) as error:
+        return _VALIDATORS[kind.kind].validate_python(dict(data))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"a damaged {kind.kind!r} event: {error}") from error
