@@ -22,8 +22,8 @@ SMALL_TRAINING = [
     "--set",
     "task.data.validation=20",
 ]
-SMALL = ["--set", "task.recipe.epochs=3"]
-SMALL_BUDGET = {"run": ["--set", "budget.trainings=6"], "plan": ["--set", "budget.trainings=6"]}
+SMALL = ["--set", "task.recipe.epochs=7", "--set", "task.data.train_size=128"]
+SMALL_OWN, SMALL_SHIPPED = [*SMALL, "--set", "budget.trainings=8"], [*SMALL, "--set", "budget.pairs=120"]
 
 
 def snippets(language: str) -> list[str]:
@@ -86,7 +86,7 @@ def test_the_commands_on_ones_own_model_and_data(tmp_path):
     lines = [shlex.split(line) for line in commands("rst-tune ") if "$" not in line and "review" not in line]
     assert [words[1] for words in lines] == ["plan", "run", "front", "train", "report"]
     for words in lines:
-        small = {"plan": SMALL, "run": SMALL, "train": SMALL_TRAINING}.get(words[1], [])
+        small = {"plan": SMALL_OWN, "run": SMALL_OWN, "train": SMALL_TRAINING}.get(words[1], [])
         done = run([*words[1:], *small], tmp_path)
         assert done.returncode == 0, (words, done.stderr)
         assert done.stdout.strip()
@@ -119,7 +119,7 @@ def test_the_commands_on_a_cluster(tmp_path):
         for line in (c for c in commands("rst-tune ") if "$" in c):
             words = [word.replace("$RAY_ADDRESS", env["RAY_ADDRESS"]) for word in shlex.split(line)]
             words = [word.replace("$SHARED", env["SHARED"]) for word in words]
-            done = run([*words[1:], *SMALL], tmp_path, **env)
+            done = run([*words[1:], *SMALL_SHIPPED], tmp_path, **env)
             assert done.returncode == 0, (words, done.stdout, done.stderr)
     finally:
         head.terminate()  # `ray stop` would end every other cluster of this machine as well
