@@ -1,14 +1,13 @@
-"""What sets the prior of the surrogate: random trainings over the whole `compute` space, on five tasks.
+"""What the prior of the surrogate is compared with: random trainings over the whole `compute` space, on five tasks.
 
     python experiments/benchmarks/prior.py                       # the fits, from the kept trainings
     python experiments/benchmarks/prior.py --train NAME          # trains a task again (about 150 trainings)
 
 For each task the prior mean of `rst_tune.analysis.surrogate` is fitted by least squares: how much the length, the
-effect and the strain of a training change the logarithm of its error. The constants `MEAN_PRIOR` and `MEAN_SD` of the
-surrogate are the mean and the spread of these coefficients over the tasks; the level (the first one) belongs to the
-task, and its prior is set by hand. Then, with each task left out of the prior, the surrogate is fitted to some of the
-task's trainings and predicts the others: root mean square error of the logarithm, and the share of errors inside their
-90 % interval.
+effect and the strain of a training change the logarithm of its error. Printed with the mean and the spread of these
+coefficients over the tasks, to compare with `MEAN_PRIOR` and `MEAN_SD` of the surrogate, which are set by hand. Then,
+with each task left out of the prior, the surrogate is fitted to some of the task's trainings and predicts the others:
+root mean square error of the logarithm, and the share of errors inside their 90 % interval.
 """
 
 import argparse
