@@ -61,7 +61,7 @@ class TrialConfig:
 
     @property
     def is_plausible(self) -> bool:
-        """Whether the numbers are ones that a search samples: finite, a cost of at least 0, a shape that is a number."""
+        """Whether the numbers are ones that a search samples: finite, a cost of at least 0, a numeric shape."""
         numbers = [self.extra_propagation, self.gamma_gnr, self.gamma_rst, self.rho, self.horizon]
         numbers += [v for v in (*self.params.values(), *self.schedule.values()) if isinstance(v, float)]
         shape = self.params.get("shape")
