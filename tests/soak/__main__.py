@@ -22,7 +22,7 @@ os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-CHUNK = 500
+CHUNK, CHUNK_SECONDS = 500, 1800
 
 
 def say(text: str) -> None:
@@ -31,20 +31,29 @@ def say(text: str) -> None:
 
 def fuzz(first: int, cases: int, deadline: float) -> tuple[int, list[dict]]:
     """Run fuzz cases in processes of their own; return how many were run and the bugs."""
-    done, bugs = 0, []
+    done, known, bugs = 0, 0, []
     with tempfile.TemporaryDirectory() as folder:
         current = Path(folder) / "current"
         while done < cases and time.monotonic() < deadline:
             chunk = min(CHUNK, cases - done)
             begin = first + done
             words = ["-m", "tests.soak.fuzz", f"--first={begin}", f"--cases={chunk}", f"--current={current}"]
-            child = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
-            bugs += [json.loads(line) for line in child.stdout.splitlines() if line.startswith("{")]
-            reached = int(current.read_text()) if current.exists() else begin
-            if child.returncode not in (0, 1):  # a crash: it counts as a bug, and the next chunk begins behind it
+            try:
+                command = [sys.executable, *words]
+                child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=CHUNK_SECONDS)
+            except subprocess.TimeoutExpired:
+                child = subprocess.CompletedProcess(words, -1, "", f"no end within {CHUNK_SECONDS} s")
+            found = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("{")]
+            reached = max(begin, int(current.read_text()) if current.exists() else begin)
+            if child.returncode not in (0, 1) or (child.returncode == 1 and not found):
+                # A crash counts as a bug of the case it happened in; the next chunk begins behind it.
                 problem = f"the process ended with {child.returncode}: {child.stderr[-2000:]}"
-                bugs.append({"case": reached, "kind": "crash", "problem": problem})
+                found.append({"case": reached, "kind": "crash", "problem": problem})
+            bugs += found
             done = reached + 1 - first
+            for bug in bugs[known:]:
+                say(f"case {bug['case']} ({bug['kind']}):\n{bug['problem']}")
+            known = len(bugs)
             say(f"fuzzing: {done} files, {len(bugs)} bugs")
     return done, bugs
 
@@ -85,8 +94,6 @@ def main() -> int:
     searches, count, problems = kills(given.minutes, given.seed, folder) if given.minutes else (0, Counter(), [])
     limit = time.monotonic() + 120 * max(given.minutes, 5.0)
     done, bugs = fuzz(given.seed * 100_000, given.cases, limit) if given.cases else (0, [])
-    for bug in bugs:
-        say(f"case {bug['case']} ({bug['kind']}):\n{bug['problem']}")
     say(f"{searches} searches with {sum(count.values())} kills {dict(count)}: {len(problems)} disagreements")
     say(f"{done} damaged files: {len(bugs)} bugs")
     return 1 if problems or bugs else 0
