@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
@@ -67,6 +68,18 @@ class TrialConfig:
         return self.horizon * (1.0 + self.extra_propagation)
 
     @property
+    def is_plausible(self) -> bool:
+        """Whether the numbers are ones that a search samples: finite, a cost of at least 0, a numeric shape."""
+        numbers = [self.extra_propagation, self.gamma_gnr, self.gamma_rst, self.rho, self.horizon]
+        numbers += [v for v in (*self.params.values(), *self.schedule.values()) if isinstance(v, float)]
+        shape = self.params.get("shape")
+        return (
+            all(map(math.isfinite, numbers))
+            and self.extra_propagation >= 0
+            and (shape is None or isinstance(shape, int | float))
+        )
+
+    @property
     def is_base(self) -> bool:
         """Whether no step is sharpness-aware: the base optimizer alone."""
         return self.gamma_rst == 0.0 or self.rho == 0.0
@@ -79,7 +92,7 @@ class TrialConfig:
     @property
     def is_sam(self) -> bool:
         """Whether it is plain SAM at the recipe's length and radius: every step, gamma 1, the rule of the SAM paper."""
-        always = float(self.schedule.get("p", 0.0)) == 1.0
+        always = self.schedule.get("p") == 1.0
         plain = self.rule == "sam" and self.policy == "coin" and self.cap is None and self.horizon == 1.0
         plain = plain and "rho" not in self.params  # a sampled radius is not the recipe's
         return always and plain and abs(self.gamma_gnr - 1.0) < 1e-9

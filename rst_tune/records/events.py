@@ -165,6 +165,9 @@ def parse_event(data: Mapping[str, Any]) -> Event:
     if kind is None:
         raise ValueError(f"unknown event {data.get('event')!r}")
     try:
-        return _VALIDATORS[kind.kind].validate_python(dict(data))
+        event = _VALIDATORS[kind.kind].validate_python(dict(data))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a damaged {kind.kind!r} event: {error}") from error
+    if isinstance(event, TrialSampled) and not event.config.is_plausible:
+        raise ValueError("a damaged 'trial' event: a number of its configuration is impossible")
+    return event

@@ -65,4 +65,8 @@ def _read(name: str, value: str) -> Any:
 def _value(name: str, value: Any) -> Any:
     if name == "then" and isinstance(value, Mapping):
         return from_dict(value)
-    return tuple(tuple(knot) for knot in value) if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    if not all(isinstance(knot, list | tuple) for knot in value):
+        raise InputError(f"{name} must be a list of [position, value] pairs, but got {str(value)[:80]}")
+    return tuple(tuple(knot) for knot in value)
