@@ -341,16 +341,16 @@ def test_an_incomplete_line_waits_and_a_damaged_one_is_left_out(directory: Path,
     assert syncer.index.state.phase is Phase.DONE
 
 
-def test_infinite_and_missing_values_arrive(directory: Path, stored) -> None:
+def test_infinite_and_undefined_values_arrive(directory: Path, stored) -> None:
     writer = Writer(epochs=2)
     key = writer.sample(0.5)
     writer.start(key)
     writer.end(key, math.inf, Status.DIVERGED, 0)
-    report = EpochsReported(key=key, first_epoch=1, metrics={"train_loss": [math.nan, None]})  # type: ignore[list-item]
+    report = EpochsReported(key=key, first_epoch=1, metrics={"train_loss": [math.nan, math.inf]})
     writer.events.insert(-1, replace(report, time=writer.time))
     assert sync(writer.save(directory)).rejected == 0
     points = stored(directory)[key]["points"]
-    assert [v for _, _, v in points["train_loss"]] == [None, None]
+    assert [v for _, _, v in points["train_loss"]] == [None, sys.float_info.max]
     assert points["error"][0][2] == sys.float_info.max
 
 
