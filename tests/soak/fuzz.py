@@ -68,7 +68,8 @@ class Corpus:
         large = write_search(folder / "large", trials=20, confirmed=3, confirm_seeds=2)
         self.logs = [(Path(p) / LOG_NAME).read_bytes() for p in (small, small, small, large)]
         self.task = Task.model_validate(SMALL)
-        self.small_experiment = load_experiment("digits", [f"task={json.dumps(SMALL)}", "tracking.enabled=false"])
+        settings = [f"task={json.dumps(SMALL)}", "space=grst", "tracking.enabled=false"]
+        self.small_experiment = load_experiment("digits", settings)
         self.data = load_dataset(self.task.data)
         self.checkpoint = self._checkpoint()
         self.journal = self._journal()
