@@ -1,13 +1,13 @@
 """Checkpoints: written atomically, read without executing code from the file."""
 
-import contextlib
 import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from rst_tune.files import atomic_file
 
 __all__ = ["CheckpointError", "read_checkpoint", "write_checkpoint"]
 
@@ -17,21 +17,9 @@ class CheckpointError(RuntimeError):
 
 
 def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write `state` to a temporary file beside `path`, flush it to disk, then rename it to `path`."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    _sync_folder(target.parent)
+    """Replace the checkpoint at `path` as a whole, flushed to disk."""
+    with atomic_file(Path(path)) as file:
+        torch.save(state, file)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -56,12 +44,3 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise CheckpointError(f"the checkpoint {path} does not hold the state of a run")
     return state
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush the directory entry, so that the rename survives a crash."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
