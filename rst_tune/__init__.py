@@ -1,10 +1,29 @@
 """Randomized sharpness-aware training: the optimizer, and the search for its schedule.
 
-`import rst_tune` imports torch and nothing heavier. The search lives in `rst_tune.tuning`.
+`import rst_tune` imports torch and nothing heavier. `search` and `Metric` need the extra `tune`, and are imported when
+they are used.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from rst_tune.method import schedules
 from rst_tune.method.optimizer import RST
 
-__all__ = ["RST", "schedules"]
+if TYPE_CHECKING:
+    from rst_tune.api import search_function as search
+    from rst_tune.records import Metric
+
+__all__ = ["RST", "Metric", "schedules", "search"]
 __version__ = "0.2.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "search":
+        from rst_tune.api import search_function
+
+        return search_function
+    if name == "Metric":
+        from rst_tune.records import Metric
+
+        return Metric
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from rst_tune.analysis.analysis import Analysis
     from rst_tune.analysis.compare import Comparison
     from rst_tune.analysis.replicates import ConfigSummary
-    from rst_tune.records import Search
+    from rst_tune.records import Metric, Search
+    from rst_tune.report.live import LivePage
     from rst_tune.report.progress import ProgressView
     from rst_tune.tracking import SyncResult, UiLinks
-    from rst_tune.training.loop import Progress, Run
+    from rst_tune.training.loop import Progress
+    from rst_tune.training.workload import Training
     from rst_tune.tuning.controller import SearchController
     from rst_tune.tuning.doctor import Check
     from rst_tune.tuning.estimate import Estimate
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "analyze", "compare", "doctor", "export", "find_search", "finish", "front_point", "list_entries", "load_experiment",
-    "paper", "plan", "search", "status", "sync", "train", "training_result", "ui", "write_report",
+    "paper", "plan", "search", "search_function", "status", "sync", "train", "training_result", "ui", "watch",
+    "write_report",
 ]  # fmt: skip
 
 REPORT_NAME = "report.html"
@@ -80,7 +83,7 @@ def is_finished(directory: Path) -> bool:
     """Return whether the directory holds a search that has come to its end."""
     from rst_tune.records import LOG_NAME, load
 
-    return (directory / LOG_NAME).exists() and load(directory).done
+    return os.path.exists(directory / LOG_NAME) and load(directory).done
 
 
 def analyze(directory: Path | str | None = None) -> "Analysis":
@@ -99,6 +102,52 @@ def front_point(analysis: "Analysis", *, at: float | None, error: float | None) 
     return analysis.for_error(error) if error is not None else None
 
 
+def search_function(
+    train: Callable[..., Any],
+    *,
+    epochs: int,
+    budget: "str | Mapping[str, Any]",
+    metric: "str | Metric | Mapping[str, Any]" = "error",
+    space: "str | Mapping[str, Any]" = "compute",
+    resources: Mapping[str, Any] | None = None,
+    output: Path | str | None = None,
+    address: str | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+    **settings: Any,
+) -> "Analysis":
+    """Search over a training function and return the analysis, which shows its front in a notebook.
+
+    Run again, it resumes; a finished search is analysed at once.
+
+    Args:
+        train: called with a `FunctionTrial` on a worker; see the README.
+        epochs: the length of one plain training, 1 × of compute.
+        budget: for example "60 trainings", "2000 epochs", "50000 pairs", "40 trials" or "8 device-hours".
+        metric: its name, or a `Metric` with unit and direction. What `train` reports, to be minimized by default.
+        space: a shipped space by name, a file, or the fields of one.
+        resources: of one trial, such as {"cpu": 1, "gpu": 0.5}, and other fields of `Resources`.
+        output: the directory of the search; on a cluster one that every node sees.
+        address: a Ray cluster; None starts a local one.
+        overwrite: move an earlier search there aside first.
+        quiet: print nothing.
+        settings: rho, steps_per_epoch and options of the task, and any other field of an experiment: name, seed,
+            sampler, confirm, stopping, tracking.
+    """
+    from rich.console import Console
+
+    from rst_tune.tuning.experiment import function_experiment
+
+    short = {"cpu": "cpus_per_worker", "gpu": "gpus_per_worker"}
+    fields = {short.get(name, name): value for name, value in (resources or {}).items()}
+    experiment = function_experiment(
+        train, epochs=epochs, metric=metric, budget=budget, space=space, resources=fields, **settings
+    )
+    with progress_view(Console(stderr=True), quiet=quiet) as view:
+        where = None if output is None else Path(output)
+        return search(experiment, where, address=address, overwrite=overwrite, view=view)
+
+
 def search(
     experiment: "Experiment",
     output: Path | None = None,
@@ -114,8 +163,12 @@ def search(
     Returns:
         The analysis of the finished search. In a notebook it shows the front.
     """
+    from rst_tune.tracking import check_uri
     from rst_tune.tuning.search import run_search
 
+    uri = experiment.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
+    if experiment.tracking.enabled and uri:
+        check_uri(uri)
     found = run_search(
         experiment,
         output,
@@ -134,7 +187,17 @@ def _tracking(experiment: "Experiment", directory: Path) -> Iterator[None]:
     from rst_tune.tracking import NullTracker, Tracker
 
     settings = experiment.tracking
-    tracker = Tracker(directory, settings.uri, settings.experiment) if settings.enabled else NullTracker()
+    tracker = (
+        Tracker(
+            directory,
+            settings.uri,
+            settings.experiment,
+            draw_front=_draw_front,
+            system_metrics=settings.system_metrics,
+        )
+        if settings.enabled
+        else NullTracker()
+    )
     tracker.start()
     try:
         yield
@@ -194,20 +257,24 @@ def _send_results(
 
 def _model_loader(analysis: "Analysis", experiment: "Experiment") -> Callable[[str], Any]:
     """Return a function from the key of a replicate to its trained model."""
-    from rst_tune.training.data import load_dataset
-    from rst_tune.training.loop import Run
     from rst_tune.tuning.backend.runner import model_path, to_method
 
-    experiment.import_model()
-    data = load_dataset(experiment.task.data)
+    workload = experiment.workload()
     trials = {trial.key: trial for trial in analysis.search.trials}
 
     def load(key: str) -> Any:
         trial = trials[key]
-        method = to_method(trial.config)
-        run = Run(experiment.task, method, seed=trial.seed, epochs=trial.epochs, device="cpu", data=data)
+        run = workload.start(
+            to_method(trial.config),
+            seed=trial.seed,
+            epochs=trial.epochs,
+            device="cpu",
+            replicate=True,
+        )
         run.restore(model_path(analysis.search.directory, key))
-        return run.model
+        model = run.model
+        run.close()
+        return model
 
     return load
 
@@ -218,7 +285,15 @@ def _write_front(analysis: "Analysis") -> list[Path]:
     table = io.StringIO(newline="")
     write_csv(rows, table)
     files.write_text(directory / "front.csv", table.getvalue())
-    return [directory / "front.json", directory / "front.csv"]
+    return [directory / "front.json", directory / "front.csv", _draw_front(analysis)]
+
+
+def _draw_front(analysis: "Analysis") -> Path:
+    """Draw the front beside the event log and return the picture."""
+    from rst_tune.report.figures import write_picture
+    from rst_tune.report.panels import front_figure
+
+    return write_picture(front_figure(analysis), analysis.search.directory / "front.png")
 
 
 def write_csv(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
@@ -238,12 +313,19 @@ def write_report(analysis: "Analysis", path: Path | None = None) -> Path:
     return page.write(analysis, path or analysis.search.directory / REPORT_NAME)
 
 
+def watch(directory: Path | None = None, port: int = 0) -> "AbstractContextManager[LivePage]":
+    """Return a context in which the page of a search is served on loopback, and updated while the search runs."""
+    from rst_tune.report.live import serve
+
+    return serve(find_search(directory).directory, port)
+
+
 def status(directory: Path | None = None) -> dict[str, Any]:
     """Return how far a search is, as plain data."""
     from rst_tune.report.status import status_rows
 
     analysis = analyze(directory)
-    return {**status_rows(analysis, **_budget_progress(analysis.search)), "tracking_uri": tracking_uri(analysis)}
+    return {**status_rows(analysis), "tracking_uri": tracking_uri(analysis)}
 
 
 def tracking_uri(analysis: "Analysis") -> str | None:
@@ -257,18 +339,6 @@ def tracking_uri(analysis: "Analysis") -> str | None:
         return tracking.public_uri(analysis.search.directory)
     except InputError:  # to connect one would need the credentials, which are not kept; to name it one does not
         return settings.get("uri")
-
-
-def _budget_progress(found: "Search") -> dict[str, float | None]:
-    """Return the share of the budget that is spent, and the seconds left at the pace so far."""
-    from rst_tune.report.status import plain_trainings
-
-    budget = found.header.experiment.get("budget") or {}
-    spent = {"pairs": found.pairs, "trainings": plain_trainings(found) or 0.0, "device_hours": found.device_hours}
-    share = next((spent[name] / budget[name] for name in spent if budget.get(name)), None)
-    if found.done or not share or share >= 1 or not found.header.time:
-        return {"share": share, "eta": None}
-    return {"share": share, "eta": (found.updated_at - found.header.time) * (1 - share) / share}
 
 
 def export(directory: Path | None, form: str, output: Path | None = None) -> Path:
@@ -341,14 +411,13 @@ def train(
     rho: float | None = None,
     seed: int = 0,
     device: str | None = None,
-) -> "tuple[Run, Iterator[Progress]]":
+) -> "tuple[Training, Iterator[Progress]]":
     """Return one training run of an experiment's task, and the iterator that trains it.
 
     `method_file` is a YAML with the fields of `Method`, as the report copies it; it replaces the other options, and its
     `horizon` is the length as a share of the recipe's epochs.
     """
     from rst_tune.method import schedules
-    from rst_tune.training.loop import Run
     from rst_tune.training.task import Method
     from rst_tune.tuning import yaml_files
 
@@ -364,20 +433,21 @@ def train(
             raise InputError(f"{where}: horizon: a share of the recipe's epochs above 0 is needed (got {horizon!r})")
         if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
             raise InputError(f"{where}: seed: a whole number from 0 to 2^63 - 1 is needed (got {str(seed)[:80]!r})")
-    experiment.import_model()
-    epochs = max(1, round(horizon * experiment.task.recipe.epochs))
-    run = Run(experiment.task, yaml_files.validate(Method, given, where), seed=seed, epochs=epochs, device=device)
+    method = yaml_files.validate(Method, given, where)
+    epochs = max(1, round(horizon * experiment.task.epochs))
+    run = experiment.workload().start(method, seed=seed, epochs=epochs, device=device)
     return run, run.progress()
 
 
-def training_result(run: "Run") -> dict[str, Any]:
-    """Return the outcome of a training: error, pairs, sharpness."""
+def training_result(run: "Training", metric: "Metric | None" = None) -> dict[str, Any]:
+    """Return the outcome of a training: its metric (the error of a classifier by default), pairs, sharpness."""
     last = run.last_metrics
+    name = metric.name if metric is not None and metric.name in last else "validation_error"
     return {
         "status": run.status,
         "seed": run.seed,
         "epochs": run.epoch_index,
-        "validation_error": last.get("validation_error"),
+        name: last.get(name),
         "pairs": run.pairs,
         "extra_propagation": run.extra_propagation,
         "realized_extra_propagation": last.get("realized_extra_propagation"),
@@ -386,7 +456,7 @@ def training_result(run: "Run") -> dict[str, Any]:
     }
 
 
-def save_model(run: "Run", path: Path) -> Path:
+def save_model(run: "Training", path: Path) -> Path:
     """Write the weights of a training as a plain state_dict, and return the path."""
     from rst_tune.training.checkpoint import write_checkpoint
 
@@ -507,11 +577,11 @@ def progress_view(console: Any, *, quiet: bool) -> "ProgressView":
     return ProgressView(console, quiet=quiet)
 
 
-def follow(progress: "Iterator[Progress]", console: Any, *, quiet: bool) -> None:
+def follow(run: "Training", progress: "Iterator[Progress]", metric: "Metric", console: Any, *, quiet: bool) -> None:
     """Train to the end and show the progress."""
     from rst_tune.report import tables
 
-    tables.follow(progress, console, quiet=quiet)
+    tables.follow(progress, lambda: metric.phrase(run.error), console, quiet=quiet)
 
 
 def front_table(analysis: "Analysis", *, width: int, limit: int | None = 12) -> "RenderableType":
@@ -525,8 +595,7 @@ def status_table(directory: Path | None) -> "RenderableType":
     """Return the status of a search for a terminal."""
     from rst_tune.report import terminal
 
-    analysis = analyze(directory)
-    return terminal.status_table(analysis, **_budget_progress(analysis.search))
+    return terminal.status_table(analyze(directory))
 
 
 def compare_table(comparison: "Comparison") -> "RenderableType":

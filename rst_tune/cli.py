@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shlex
 import signal
 import sys
@@ -9,12 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from rich.console import Console
-from typer.exceptions import TyperException
+try:
+    import typer
+    from rich.console import Console
+except ImportError as error:
+    raise SystemExit(f"rst-tune needs the package {error.name}: pip install 'rst_tune[tune]'") from error
 
 import rst_tune
-from rst_tune import api
+from rst_tune import api, files
 from rst_tune.errors import InputError
 from rst_tune.redaction import redact_text
 
@@ -29,6 +32,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 out, err = Console(), Console(stderr=True)
+# Click's exception, which prints itself: its module differs between versions of Typer.
+UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 ExperimentName = Annotated[
     str, typer.Argument(help="A shipped experiment (`rst-tune list experiments`) or a YAML file")
@@ -91,6 +96,8 @@ def run(
         found = api.search(chosen, where, address=address, overwrite=overwrite, view=view, say=say, register=register)
     out.print(api.front_table(found, width=out.width))
     _echo(f"report: {where / api.REPORT_NAME}")
+    if not found.points:  # all diverged or ran out of memory: there is nothing to train with
+        raise typer.Exit(1)
 
 
 @app.command(epilog="Example: rst-tune plan cifar10_resnet18 --json")
@@ -124,11 +131,13 @@ def train(
 ) -> None:
     """Train one configuration once, with a progress bar."""
     chosen = api.load_experiment(experiment, settings or (), search=False)
+    if save is not None:
+        files.check_writable(save.parent)
     made, progress = api.train(
         chosen, method_file=method, schedule=schedule, gamma_gnr=gamma_gnr, rule=rule, rho=rho, seed=seed
     )
-    api.follow(progress, err, quiet=quiet or as_json)
-    result = api.training_result(made)
+    api.follow(made, progress, chosen.metric, err, quiet=quiet or as_json)
+    result = api.training_result(made, chosen.metric)
     if save is not None and made.status == "complete":
         result["model"] = str(api.save_model(made, save))
     _show("training", result, as_json)
@@ -145,11 +154,21 @@ def status(directory: Directory = None, as_json: Json = False) -> None:
         out.print(api.status_table(directory))
 
 
+@app.command(epilog="Example: rst-tune watch --port 8700")
+def watch(directory: Directory = None, port: Annotated[int, typer.Option(help="0 picks a free one")] = 0) -> None:
+    """Serve the page of a running search on loopback, live; it ends with the search and leaves the offline page."""
+    os.nice(10)  # the trials come first
+    with api.watch(directory, port) as page:
+        _say(page.text())
+        page.wait()
+    _echo(f"report: {api.write_report(api.analyze(page.path.parent))}")
+
+
 @app.command(epilog="Example: rst-tune front --at 1.0")
 def front(
     directory: Directory = None,
     at: Annotated[float | None, typer.Option(help="One point: at most this × the compute of a plain training")] = None,
-    error: Annotated[float | None, typer.Option(help="One point: the cheapest of at most this error, in %")] = None,
+    error: Annotated[float | None, typer.Option(help="One point: the cheapest with this value of the metric")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All rows of a long front")] = False,
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="One line per point")] = False,
@@ -296,9 +315,12 @@ def _interrupted() -> int:
 def _failed(error: BaseException) -> int:
     _say(f"error: {type(error).__name__}: {error}")
     if _resume:
-        _say(f"The search stopped; what it had done is kept. Details: {_resume['log']}")
+        log = logging.getLogger("rst_tune")
+        details = f" Details: {_resume['log']}" if log.handlers else ""  # the file of a search that had begun
+        _say(f"The search stopped; what it had done is kept.{details}")
         _say(f"When the cause is gone, resume with: {_resume['command']}")
-        logging.getLogger("rst_tune").error("the search stopped", exc_info=error)
+        if log.handlers:  # without one, Python prints the traceback to the terminal
+            log.error("the search stopped", exc_info=error)
     return 1
 
 
@@ -309,8 +331,11 @@ def _invoke() -> int:
     except InputError as error:
         _say(f"error: {error}")
         return 2
-    except TyperException as error:  # a usage error
-        error.show()  # type: ignore[attr-defined]  # of the subclass that Typer raises
+    except ModuleNotFoundError as error:
+        _say(f"error: {error}; for all packages of the search: pip install 'rst_tune[tune]'")
+        return 1
+    except UsageError as error:
+        error.show()  # type: ignore[attr-defined]
         return 2
     except (typer.Abort, KeyboardInterrupt):
         return _interrupted()
@@ -322,3 +347,7 @@ def main() -> None:
     """Run the command line and turn what happens into the documented exit codes."""
     signal.signal(signal.SIGTERM, _terminated)
     sys.exit(_invoke())
+
+
+if __name__ == "__main__":
+    main()

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from rst_tune.errors import InputError
 
-__all__ = ["BusyError", "atomic_file", "file_lock", "write_text"]
+__all__ = ["BusyError", "atomic_file", "check_writable", "file_lock", "write_text"]
 
 # What `flock` raises on a file system that has no locks, as opposed to a lock that another process holds.
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
@@ -43,6 +43,16 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             os.unlink(temporary)
         raise
     _sync_directory(path.parent)
+
+
+def check_writable(folder: Path) -> None:
+    """Make a folder and a file in it. Raises InputError where that is not possible."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder} must be a directory that can be written to, but it is not: {error}") from error
 
 
 def _umask() -> int:

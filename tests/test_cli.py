@@ -1,7 +1,11 @@
 """The command line as a person meets it: help, exit codes, JSON, and the mistakes people make."""
 
 import json
+import logging
+import os
+import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -39,7 +43,7 @@ def test_the_commands_are_those_of_the_design():
     names = {name.rstrip("_") for name in COMMANDS}
     assert names == {
         *("run", "plan", "train", "status", "front", "report", "compare", "export", "review", "paper", "list"),
-        *("doctor", "sync"),
+        *("doctor", "sync", "watch"),
     }
 
 
@@ -102,6 +106,15 @@ def test_lists_have_one_line_per_entry(kind, monkeypatch, capfd):
     assert all(entry["description"] for entry in entries), [e["name"] for e in entries if not e["description"]]
 
 
+def test_the_list_of_rules_has_cost_options_and_citation():
+    command = [sys.executable, "-m", "rst_tune.cli", "list", "rules"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"})
+    header, *rows = done.stdout.splitlines()
+    assert header.split() == ["name", "cost", "description", "options", "citation"]
+    looksam = next(row for row in rows if row.startswith("looksam"))
+    assert all(part in looksam for part in (" 0.2 ", "k=5, alpha=0.7", "Liu et al., CVPR 2022"))
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -124,6 +137,79 @@ def test_mistakes_exit_2_and_say_what_to_do(words, said, monkeypatch, capfd):
     shown = capfd.readouterr()
     assert said in shown.err
     assert not shown.out
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("task.recipe.batch_size=100000", "must be at most the number of training images"),
+        ("resources.workers=3", "must be a multiple of the 3 processes"),
+        ("task.recipe.compile=nonsense", "unknown torch.compile backend"),
+        ("task.data.augment=[resized-crop]", "works on images read from files"),
+        ("space=", "space: this field is needed"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_task_that_cannot_be_trained_is_refused_by_every_command_before_anything_starts(
+    command, setting, said, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, command, "digits", "--set", setting) == 2
+    assert said in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("tracking.uri=ftp://host/x", "a tracking URI is http(s)://"),
+        ("tracking.uri=some/folder", "a tracking URI is http(s)://"),
+        ("sampler.storage=sqlite:////no/such/folder/x.db", "must be the URL of a database that answers"),
+        ("sampler.storage=nonsense", "must be the URL of a database that answers"),
+        ("sampler.storage=postgresql://ann:geheim@127.0.0.1:9/x", "://***@127.0.0.1:9/x does not"),
+    ],
+)
+def test_stores_that_cannot_be_used_are_refused_before_a_cluster_is_started(
+    setting, said, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, "run", "digits", "--set", setting) == 2
+    shown = capfd.readouterr().err
+    assert said in shown
+    assert "geheim" not in shown
+    assert not list(tmp_path.rglob("events.jsonl"))
+
+
+@pytest.mark.parametrize("place", ["a file", "a file/below", "/proc/nowhere", "x" * 300])
+def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_trained(place, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a file").write_text("mine")
+    for words in (["run", "digits", "--output", place], ["train", "digits", "--save", f"{place}/model.pt"]):
+        assert call(monkeypatch, *words) == 2
+        shown = capfd.readouterr()
+        assert "must be a directory that can be written to" in shown.err
+        assert "Traceback" not in shown.err
+    assert [p.name for p in tmp_path.iterdir()] == ["a file"]
+
+
+def test_an_error_before_the_log_file_is_open_is_one_message(tmp_path, monkeypatch, capfd):
+    def stopped(*_, **__):
+        raise OSError("the cable is loose")
+
+    monkeypatch.setattr(api, "search", stopped)
+    monkeypatch.setattr(logging.getLogger("rst_tune"), "handlers", [])
+    assert call(monkeypatch, "run", "digits", "--output", tmp_path) == 1
+    shown = capfd.readouterr().err
+    assert "error: OSError: the cable is loose" in shown
+    assert "resume with: rst-tune run digits" in shown
+    assert "Traceback" not in shown
+
+
+def test_a_search_without_a_front_exits_1(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(api, "search", lambda *_, **__: SimpleNamespace(points=()))
+    monkeypatch.setattr(api, "front_table", lambda *_, **__: "No answer yet")
+    assert call(monkeypatch, "run", "digits", "--output", tmp_path) == 1
+    assert "report: " in capfd.readouterr().out
 
 
 def test_wrong_indentation_names_the_line(tmp_path, monkeypatch, capfd):

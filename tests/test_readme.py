@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
+DATA = (ROOT / "docs" / "howto" / "data.md").read_text()
 SMALL_TRAINING = [
     "--set",
     "task.recipe.epochs=2",
@@ -36,13 +37,28 @@ def commands(*names: str) -> list[str]:
 
 
 @pytest.mark.parametrize("code", snippets("python"), ids=lambda code: code.split("\n")[-2][:30])
-def test_python(code):
-    exec(compile(code, "README.md", "exec"), {})
+def test_python(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(code, "README.md", "exec"), names)
+    if "found" in names:
+        assert "RMSE" in names["found"].answer
+        assert names["found"].search.done
+
+
+def test_the_first_example_is_a_training_function_of_at_most_15_lines():
+    first = snippets("python")[0]
+    assert "def train(trial)" in first
+    assert len(first.splitlines()) <= 15
+
+
+def test_it_is_short():
+    assert len(README.splitlines()) <= 130
 
 
 def test_make_targets_exist():
     told = set(re.findall(r"`make (\w+)`", README)) | {c.split()[1] for c in commands("make ")}
-    assert {"demo", "test", "check", "bench", "faults", "report"} <= told
+    assert {"demo", "test", "check", "bench", "faults", "report", "docs", "dist", "floors"} <= told
     for target in told:
         done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -80,11 +96,16 @@ def test_nothing_phones_home():
 
 @pytest.mark.slow
 def test_the_commands_on_ones_own_model_and_data(tmp_path):
-    """`plan`, `run`, `front`, `train`, `report` and the YAML as printed, at a size that a test can afford."""
+    """`plan`, `run`, `front`, `report`, the YAML and the training of docs/howto/data.md as printed, at a small size."""
     (tmp_path / "mine.yaml").write_text(snippets("yaml")[0])
     write_images(tmp_path / "data" / "cifar10.npz")
-    lines = [shlex.split(line) for line in commands("rst-tune ") if "$" not in line and "review" not in line]
-    assert [words[1] for words in lines] == ["plan", "run", "front", "train", "report"]
+    lines = [
+        shlex.split(line)
+        for line in commands("rst-tune ")
+        if "$" not in line and not {"review", "watch"} & {*line.split()}
+    ]
+    lines += [shlex.split(line) for line in re.findall(r"^rst-tune train .*npz$", DATA, flags=re.MULTILINE)]
+    assert [words[1] for words in lines] == ["plan", "run", "front", "report", "train"]
     for words in lines:
         small = {"plan": SMALL_OWN, "run": SMALL_OWN, "train": SMALL_TRAINING}.get(words[1], [])
         done = run([*words[1:], *small], tmp_path)

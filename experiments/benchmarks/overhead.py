@@ -21,7 +21,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from rst_tune.records import Search
-from rst_tune.training.data import load_dataset
 from rst_tune.tuning.estimate import measure_pair
 from rst_tune.tuning.experiment import load_experiment
 from rst_tune.tuning.search import run_search
@@ -61,9 +60,8 @@ def busy_share(found: Search, cores: int) -> float:
 def epochs_in(seconds: float) -> int:
     """Return how many epochs of the digits task take this many seconds at the space's mean cost."""
     experiment = load_experiment("digits")
-    data = load_dataset(experiment.task.data)
-    steps = len(data.train) // experiment.task.recipe.batch_size
-    return math.ceil(seconds / (measure_pair(experiment, data) * steps * 1.5))
+    workload = experiment.workload()
+    return math.ceil(seconds / (measure_pair(experiment, workload) * workload.steps_per_epoch * 1.5))
 
 
 def main() -> int:

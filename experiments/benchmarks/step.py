@@ -6,8 +6,8 @@
 The passes are replaced by one that only writes given gradients, so that the work of the optimizers remains. The
 overhead of a variant is its time minus that of the same passes followed by the bare base step. All variants take turns
 in one process, in a rotating order, and are compared within a turn, because the load of the machine changes. Printed
-are medians over the turns, and for the ascent rules means, since some of them do their work every few steps, beside
-the forward-backward pairs per step.
+are medians over the turns; for the ascent rules, the policy by gradient norm and the cap also means, since some do
+their work every few steps, beside the forward-backward pairs per step.
 """
 
 import argparse
@@ -87,12 +87,12 @@ def ours(case: Case, p: float, gamma_gnr: float = 1.0) -> Callable[[], object]:
 
 
 class RuleStep:
-    """Steps of one ascent rule with p = 1, and the pairs that each took."""
+    """Steps of one ascent rule with p = 1, or another method, and the pairs that each took."""
 
-    def __init__(self, case: Case, rule: str) -> None:
-        schedule = schedules.constant(1.0)
+    def __init__(self, case: Case, p: float = 1.0, **method: object) -> None:
+        schedule = schedules.constant(p)
         self.case, self.pairs = case, []
-        self.opt = RST(case.base, case.model, schedule=schedule, total_steps=STEPS, rho=0.05, rule=rule)
+        self.opt = RST(case.base, case.model, schedule=schedule, total_steps=STEPS, rho=0.05, **method)
 
     def __call__(self) -> None:
         before = self.opt.pairs
@@ -141,7 +141,9 @@ def variants(build: Callable[[], nn.Module]) -> dict[str, Callable[[], object]]:
 
 def rule_steps(build: Callable[[], nn.Module]) -> dict[str, RuleStep]:
     has_norm = any("Norm" in type(module).__name__ for module in build().modules())
-    return {rule: RuleStep(Case(build), rule) for rule in RULES.names() if rule != "sam-on" or has_norm}
+    rules = {f"rule {rule}": {"rule": rule} for rule in RULES.names() if rule != "sam-on" or has_norm}
+    others = {"policy gradient-norm, p = 0.5": {"p": 0.5, "policy": "gradient-norm"}, "cap 3": {"cap": 3.0}}
+    return {name: RuleStep(Case(build), **method) for name, method in {**rules, **others}.items()}
 
 
 def measure(steps: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
@@ -170,13 +172,14 @@ def table(title: str, times: dict[str, list[float]], rules: dict[str, RuleStep])
     ratio = median(a / b for a, b in zip(ours, one, strict=True))
     print(f"  {'ours, p = 0':<32} step     {median(ours):7.2f} ms   of the bare base loop  {ratio:6.3f}")
     for name, step in rules.items():
-        extra = rule_overhead(times[name], step.pairs[-len(one) :], one, two)
-        print(f"  rule {name:<27} overhead {extra:7.2f} ms   pairs per step         {fmean(step.pairs):6.3f}")
+        extra = rule_overheads(times[name], step.pairs[-len(one) :], one, two)
+        middle, mean, pairs = median(extra), fmean(extra), fmean(step.pairs)
+        print(f"  {name:<32} overhead {middle:7.2f} ms   mean {mean:7.2f} ms   pairs per step {pairs:6.3f}")
 
 
-def rule_overhead(times: list[float], pairs: list[float], one: list[float], two: list[float]) -> float:
+def rule_overheads(times: list[float], pairs: list[float], one: list[float], two: list[float]) -> list[float]:
     rows = zip(times, pairs, one, two, strict=True)
-    return fmean(time - single - (taken - 1) * (double - single) for time, taken, single, double in rows)
+    return [time - single - (taken - 1) * (double - single) for time, taken, single, double in rows]
 
 
 def main() -> None:

@@ -12,17 +12,16 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 import moocore
 import numpy as np
 import plotly.graph_objects as go
 import stock
-from claims import Fit, interval
 from plotly.subplots import make_subplots
 from scipy import stats
-from studies import KEPT, Study, keep_as, kept, read_lines, write_lines
+from studies import KEPT, keep_as, kept, read_lines, write_lines
 
 from rst_tune import api
 from rst_tune.analysis import pareto
@@ -51,6 +50,7 @@ METHODS = {
 SEEDS_APART = 100
 
 Line = dict[str, Any]
+Fit = tuple[float, float, float]
 Points = list[tuple[float, float]]
 
 
@@ -84,7 +84,7 @@ def train(folder: Path, repeats: int = REPEATS, budget: float = BUDGET, *more: s
     for repeat in range(repeats):
         seed = repeat * SEEDS_APART
         settings = (f"budget.pairs={budget}", f"seed={seed}", "tracking.enabled=false", *more)
-        api.search(Study(name="", experiment="digits", settings=settings).load(), folder / f"ours-{repeat}")
+        api.search(api.load_experiment("digits", [*settings, "tracking.enabled=false"]), folder / f"ours-{repeat}")
         stock.search(folder / f"stock-{repeat}", budget=budget, seed=seed)
     api.search(_truth(delivered(folder)), folder / "truth")
 
@@ -172,6 +172,14 @@ def with_volumes(lines: list[Line], truth: Search) -> list[Line]:
 def volumes(lines: list[Line], method: str, kind: str) -> list[float]:
     """Return the hypervolumes of a method, one per repeat."""
     return [line[kind] for line in lines if line["method"] == method]
+
+
+def interval(values: list[float]) -> Fit | None:
+    """Return the mean with Student's 95 % interval."""
+    if len(values) < 2:
+        return None
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
+    return fmean(values), fmean(values) - half, fmean(values) + half
 
 
 def difference(left: list[float], right: list[float]) -> Fit:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
-from claims import Rows, share_of_gain
-from figures import GROUPS, group_of
+from figures import GROUPS, Rows, group_of, share_of_gain
 
 from rst_tune.analysis import labels, published
 from rst_tune.analysis.published import PublishedRow
@@ -59,7 +58,7 @@ def figure(found: list[Gain]) -> go.Figure:
     low, high = min(g.theirs for g in found) - 0.05, max(g.theirs for g in found) + 0.05
     line = {"color": style.GREY, "dash": "dash", "width": 1.2}
     fig.add_scatter(x=[low, high], y=[low, high], mode="lines", line=line, name="equal")
-    for name, (color, symbol, _) in GROUPS.items():
+    for name, (color, symbol) in GROUPS.items():
         own = [g for g in found if g.group == name]
         if own:
             marker = {"color": color, "symbol": symbol, "size": 9}

@@ -33,37 +33,22 @@ WORK = Path("output/results")
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A study: an experiment of `rst-tune run`, with settings."""
+    """A study: an experiment of `rst-tune run`."""
 
     name: str
     experiment: str
-    settings: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
         """The command line that trains it."""
-        settings = "".join(f" --set {setting}" for setting in self.settings)
-        return f"rst-tune run {self.experiment}{settings} --output {WORK / self.name}"
+        return f"rst-tune run {self.experiment} --output {WORK / self.name}"
 
     def load(self, *more: str) -> Experiment:
         """Return the experiment, with further settings. MLflow is off: the event log is what is kept."""
-        return api.load_experiment(self.experiment, [*self.settings, "tracking.enabled=false", *more])
+        return api.load_experiment(self.experiment, ["tracking.enabled=false", *more])
 
 
-STUDIES = {
-    study.name: study
-    for study in (
-        Study(name="paper", experiment="results/paper"),
-        Study(name="decide", experiment="results/decide"),
-        Study(name="gamma_map", experiment="results/gamma_map"),
-        Study(name="rules", experiment="results/rules"),
-        Study(
-            name="cifar10",
-            experiment="cifar10_small",
-            settings=("task.data.name=npz", "task.data.root=data/cifar10.npz"),
-        ),
-    )
-}
+STUDIES = {name: Study(name=name, experiment=f"results/{name}") for name in ("paper", "gamma_map")}
 
 
 def train(study: Study, work: Path = WORK, *more: str) -> Analysis:

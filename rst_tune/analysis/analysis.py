@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["Analysis", "analyze"]
 
 Rows = tuple[ConfigSummary, ...]
-HTML_COLUMNS = (
-    "compute", "error_mean", "error_sem", "seeds", "p_nondominated", "verdict", "test_error_mean"
-)  # fmt: skip
 _OF_CONFIG = ("family", "schedule", "rule", "rule_options", "rho", "gamma_gnr", "gamma_rst", "horizon")
 _OF_SUMMARY = (
-    "compute", "extra_propagation", "error_mean", "error_sem", "error_posterior", "error_posterior_sd", "seeds",
+    "compute", "extra_propagation", "error_mean", "error_sem", "error_posterior", "error_posterior_sd",
+    "error_low", "error_high", "seeds",
     "seeds_total", "diverged", "p_nondominated", "verdict", "test_error_mean", "test_error_sem",
     "config_id", "trial_key",
 )  # fmt: skip
@@ -81,9 +79,15 @@ class Analysis:
         return self.baselines.sam
 
     def rows(self, points: Sequence[ConfigSummary] | None = None) -> list[dict[str, Any]]:
-        """Return the front, or some of its points, as plain rows, for JSON, CSV and tables."""
+        """Return the front, or some of its points, as plain rows, for JSON, CSV and tables.
+
+        Errors are minimized; `value_mean` is the measured mean as the metric of the search is written.
+        """
+        metric = self.search.metric
         return [
-            {name: getattr(p.config, name) for name in _OF_CONFIG} | {name: getattr(p, name) for name in _OF_SUMMARY}
+            {name: getattr(p.config, name) for name in _OF_CONFIG}
+            | {name: getattr(p, name) for name in _OF_SUMMARY}
+            | {"metric": metric.name, "value_mean": metric.value(p.error_mean)}
             for p in (self.points if points is None else points)
         ]
 
@@ -94,11 +98,17 @@ class Analysis:
             raise InputError(f"a point of the front must cost at most {compute:g} ×, but {self._least('compute')}")
         return min(able, key=lambda p: p.error_posterior)
 
-    def for_error(self, error: float) -> ConfigSummary:
-        """Return the cheapest point of the front whose error, measured and posterior, is at most `error` percent."""
-        able = [p for p in self.points if max(p.error_posterior, p.error_mean) <= error]
+    def for_error(self, value: float) -> ConfigSummary:
+        """Return the cheapest point of the front that is at least as good as `value`, measured and posterior.
+
+        `value` is in the unit of the search's metric.
+        """
+        metric = self.search.metric
+        able = [p for p in self.points if max(p.error_posterior, p.error_mean) <= metric.error(value)]
         if not able:
-            raise InputError(f"a point of the front must have at most {error:g} % error, but {self._least('error')}")
+            bound = "least" if metric.higher_is_better else "most"
+            asked = f"{metric.name} of at {bound} {metric.with_unit(metric.error(value))}"
+            raise InputError(f"a point of the front must have {asked}, but {self._least('error')}")
         return min(able, key=lambda p: p.compute)
 
     def _least(self, axis: str) -> str:
@@ -107,7 +117,10 @@ class Analysis:
         if axis == "compute":
             return f"the cheapest costs {min(p.compute for p in self.points):.3g} ×: ask for that or more"
         lowest = min(max(p.error_posterior, p.error_mean) for p in self.points)
-        return f"the lowest is {lowest:.2f} %: ask for that or more"
+        metric = self.search.metric
+        return (
+            f"the best has {metric.with_unit(lowest)}: ask for that or {'less' if metric.higher_is_better else 'more'}"
+        )
 
     def sentence(self, point: ConfigSummary) -> str:
         """Return a point with its compute, its error and the baselines, in one sentence."""
@@ -139,8 +152,22 @@ class Analysis:
         return answers(self.summaries, self.search.header)
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in ("configuration", *HTML_COLUMNS))
-        table = [[labels.describe(p.config), *(_cell(getattr(p, name)) for name in HTML_COLUMNS)] for p in self.points]
+        metric = self.search.metric
+        heads = (
+            "configuration",
+            "compute",
+            metric.title,
+            "seeds",
+            "P(non-dominated)",
+            "verdict",
+            f"test {metric.title}",
+        )
+        head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+        table = [
+            [labels.describe(p.config), _cell(p.compute), metric.text(p.error_mean, p.error_sem), _cell(p.seeds),
+             _cell(p.p_nondominated), p.verdict, metric.text(p.test_error_mean, p.test_error_sem)]
+            for p in self.points
+        ]  # fmt: skip
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table)
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.caveats)
         return f"<p>{escape(self.answer)}</p><table><tr>{head}</tr>{body}</table><ul>{notes}</ul>"
@@ -154,7 +181,7 @@ def analyze(search: Search) -> Analysis:
     rows = tuple(summarize_configs(search, surrogate))
     points = tuple(row for row in rows if row.on_front)
     reference = pareto.reference_point(search)
-    baselines = Baselines(rows=rows, surrogate=surrogate)
+    baselines = Baselines(rows=rows, surrogate=surrogate, metric=search.metric)
     gains = baselines.gains(points)
     recommendation = recommended(points, baselines, gains)
     return Analysis(

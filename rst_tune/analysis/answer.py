@@ -3,9 +3,10 @@
 The choice rule: the cheapest replicated point of the front whose posterior and measured errors are both within one
 standard error of the lowest posterior error; where fewer than two points have two seeds, the knee of the front. A point
 with a diverged seed is not recommended as long as there are others. Where no point is better than the base optimizer at
-some length that costs no more, it is the base optimizer at its best length.
+some length that costs no more, and that is not dominated either, it is the base optimizer at its best length.
 
-In brackets behind a baseline stand what the data support, and the difference in points of error with its 95 % interval.
+In brackets behind a baseline stand what the data support, and the difference in the unit of the metric with its 95 %
+interval.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ Rows = Sequence[ConfigSummary]
 
 def recommended(points: Rows, baselines: Baselines, gains: Rows) -> ConfigSummary | None:
     """Return the recommended point (see the module). `gains` are the points that gain on the base optimizer."""
-    if not gains and baselines.comparable:
+    if _nothing_gained(gains, baselines):
         return baselines.best_base
     stable = [p for p in points if not p.diverged] or list(points)
     replicated = [p for p in stable if p.seeds > 1]
@@ -36,48 +37,61 @@ def recommended(points: Rows, baselines: Baselines, gains: Rows) -> ConfigSummar
     return min(near, key=lambda p: p.compute, default=best)
 
 
+def _nothing_gained(gains: Rows, baselines: Baselines) -> bool:
+    """Return whether no point is better than the base optimizer of some length that costs no more.
+
+    Where no single one is, by its interval, but the base optimizer at its best length is dominated almost surely by one
+    of them, something is better: the sentence then has the differences as they are, without a claim.
+    """
+    best = baselines.best_base
+    return not gains and baselines.comparable and (best is None or best.verdict != "dominated")
+
+
 def answer(point: ConfigSummary | None, baselines: Baselines, gains: Rows) -> str:
     """Return the recommended point in one sentence; where nothing is better than training longer, it says so first."""
     if point is None:
         return "no answer yet: no trial was trained to its end"
-    if not gains and baselines.comparable:
+    if _nothing_gained(gains, baselines):
         return _nothing_sentence(point, baselines)
     longest = baselines.curve[-1] if len(baselines.curve) > 1 else None
-    if longest is None or any(baselines.covers(gain.compute) for gain in gains):
+    if longest is None or not gains or any(baselines.covers(gain.compute) for gain in gains):
         return point_sentence(point, baselines)
     best = baselines.best_base or longest
     return (
         f"up to {_compute(longest)} the compute of a plain training nothing was found that is better than the base "
-        f"optimizer ({_error(best)} at {_compute(best)}); beyond it, {point_sentence(point, baselines)}"
+        f"optimizer ({_error(best, baselines)} at {_compute(best)}); beyond it, {point_sentence(point, baselines)}"
     )
 
 
 def point_sentence(point: ConfigSummary, baselines: Baselines) -> str:
     """Return a point of the front with its compute, its error and the baselines, in one sentence."""
+    name = baselines.metric.name
     if _fixed_length(baselines):
-        text = f"train with {labels.describe(point.config)}: error {_error(point)} at {_extra(point)} extra compute"
+        text = f"train with {labels.describe(point.config)}: {name} {_interval(point, baselines)} at {_extra(point)} "
+        text += "extra compute"
     else:
         text = f"at {_compute(point)} the compute of a plain training: {labels.describe(point.config)}, "
-        text += f"error {_error(point)}"
-    return "; ".join([text + _notes(point), *_baseline_clauses(point, baselines)])
+        text += f"{name} {_interval(point, baselines)}"
+    return "; ".join([text + _notes(point, baselines), *_baseline_clauses(point, baselines)])
 
 
 def _nothing_sentence(point: ConfigSummary, baselines: Baselines) -> str:
     """Return that the base optimizer at its best length is not beaten, and what comes nearest."""
     length = labels.length_text(point.config)
     where = f"trained for {length}" if length else "at the recipe's length"
-    text = f"nothing was found that is better than the base optimizer {where}: error {_error(point)}"
+    text = f"nothing was found that is better than the base optimizer {where}: "
+    text += f"{baselines.metric.name} {_interval(point, baselines)}"
     if not _fixed_length(baselines):
         text += f" at {_compute(point)} the compute of a plain training"
-    clauses = [text + _notes(point)]
+    clauses = [text + _notes(point, baselines)]
     if baselines.base is not None and baselines.base is not point:
-        clauses.append(f"at the recipe's length it has {_error(baselines.base)}")
+        clauses.append(f"at the recipe's length it has {_error(baselines.base, baselines)}")
     others = [row for row in baselines.rows if not row.config.is_base and (row.seeds > 1 or point.seeds < 2)]
     if others:
         nearest = min(others, key=lambda row: row.error_posterior)
         found = baselines.difference(nearest, point)
         clauses.append(f"the best of the rest is {labels.describe(nearest.config)} with {_at_cost(nearest, baselines)}")
-        clauses[-1] += _claim(found)
+        clauses[-1] += _claim(found, baselines)
     return "; ".join(clauses)
 
 
@@ -85,9 +99,10 @@ def _baseline_clauses(point: ConfigSummary, baselines: Baselines) -> list[str]:
     clauses = [] if _fixed_length(baselines) else _base_clauses(point, baselines)
     base, sam = baselines.base, baselines.sam
     if sam is not None and sam is not point:
-        clauses.append(f"SAM gives {_at_cost(sam, baselines)}{_claim(baselines.difference(point, sam))}")
+        clauses.append(f"SAM gives {_at_cost(sam, baselines)}{_claim(baselines.difference(point, sam), baselines)}")
     if base is not None and base is not point and _fixed_length(baselines):
-        clauses.append(f"the base optimizer gives {_error(base)}{_claim(baselines.difference(point, base))}")
+        claim = _claim(baselines.difference(point, base), baselines)
+        clauses.append(f"the base optimizer gives {_error(base, baselines)}{claim}")
     return clauses
 
 
@@ -95,12 +110,14 @@ def _base_clauses(point: ConfigSummary, baselines: Baselines) -> list[str]:
     """Return the base optimizer at the point's compute, and at its best length."""
     equal, best = baselines.base_at(point.compute), baselines.best_base
     predicted = baselines.predicted_base(point.compute) if equal is None else None
-    parts = [f"about {predicted:.2g} % at that compute (predicted)"] if predicted is not None else []
+    parts = (
+        [f"about {baselines.metric.with_unit(predicted)} at that compute (predicted)"] if predicted is not None else []
+    )
     if equal is not None and equal is not point and equal is not best:
-        parts.append(f"{_error(equal)} at {_compute(equal)}")
+        parts.append(f"{_error(equal, baselines)} at {_compute(equal)}")
     if best is not None and best is not point:
-        claim = _claim(baselines.difference(point, best))
-        parts.append(f"{_error(best)} at its best length, {_compute(best)}{claim}")
+        claim = _claim(baselines.difference(point, best), baselines)
+        parts.append(f"{_error(best, baselines)} at its best length, {_compute(best)}{claim}")
     return [f"the base optimizer gives {' and '.join(parts)}"] if parts else []
 
 
@@ -108,13 +125,23 @@ def _fixed_length(baselines: Baselines) -> bool:
     return all(row.config.horizon == 1.0 for row in baselines.rows)
 
 
-def _error(row: ConfigSummary) -> str:
-    noise = " % (one seed)" if row.error_sem is None else f" ± {row.error_sem:.2f} %"
-    return f"{row.error_mean:.2f}{noise}"
+def _interval(row: ConfigSummary, baselines: Baselines) -> str:
+    """Return the error with its 90 % interval and the number of seeds."""
+    metric = baselines.metric
+    if row.error_low is None or row.error_high is None:
+        return _error(row, baselines)
+    low, high = sorted((metric.value(row.error_low), metric.value(row.error_high)))
+    ends = metric.ends(low, high)
+    return f"{metric.with_unit(row.error_posterior)} (90 % interval {ends}, {row.seeds_total} seeds)"
+
+
+def _error(row: ConfigSummary, baselines: Baselines) -> str:
+    one_seed = " (one seed)" if row.error_sem is None else ""
+    return baselines.metric.with_unit(row.error_mean, row.error_sem) + one_seed
 
 
 def _at_cost(row: ConfigSummary, baselines: Baselines) -> str:
-    return f"{_error(row)} at {_extra(row) if _fixed_length(baselines) else _compute(row)}"
+    return f"{_error(row, baselines)} at {_extra(row) if _fixed_length(baselines) else _compute(row)}"
 
 
 def _extra(row: ConfigSummary) -> str:
@@ -125,17 +152,17 @@ def _compute(row: ConfigSummary) -> str:
     return f"{row.compute:.3g} ×"
 
 
-def _notes(row: ConfigSummary) -> str:
+def _notes(row: ConfigSummary, baselines: Baselines) -> str:
     """Return the diverged seeds and the test error, where there are any."""
     notes = [f"{row.diverged} of {row.seeds_total} seeds diverged"] if row.diverged else []
     if row.test_error_mean is not None:
-        spread = "" if row.test_error_sem is None else f" ± {row.test_error_sem:.2f}"
-        notes.append(f"test error {row.test_error_mean:.2f}{spread} %")
+        notes.append(f"test {baselines.metric.phrase(row.test_error_mean, row.test_error_sem)}")
     return f" ({', '.join(notes)})" if notes else ""
 
 
-def _claim(difference: Difference) -> str:
+def _claim(difference: Difference, baselines: Baselines) -> str:
     """Return what the data support, in brackets: better, worse, not distinguishable, or one seed."""
     if difference.low is None or difference.high is None:
         return ""
-    return f" ({difference.verdict}: {difference.value:+.2f}, {difference.low:+.2f} to {difference.high:+.2f})"
+    gap = baselines.metric.difference(difference.value, difference.low, difference.high)
+    return f" ({difference.verdict}: {gap})"

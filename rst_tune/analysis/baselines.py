@@ -15,6 +15,7 @@ import numpy as np
 
 from rst_tune.analysis.replicates import ConfigSummary, mean_posterior
 from rst_tune.analysis.surrogate import Surrogate
+from rst_tune.records import PERCENT_ERROR, Metric
 
 __all__ = ["Baselines", "Difference"]
 
@@ -48,6 +49,7 @@ class Baselines:
 
     rows: Rows
     surrogate: Surrogate | None
+    metric: Metric = PERCENT_ERROR
 
     @property
     def curve(self) -> Rows:
@@ -116,7 +118,7 @@ class Baselines:
 
         Between its measured lengths it is interpolated in logarithms; the posterior error counts where it is lower.
         """
-        computes, errors = np.array([(row.compute, max(row.error_mean, 1e-3)) for row in self.curve]).T
+        computes, errors = np.array([(row.compute, row.error_mean or 1e-3) for row in self.curve]).T
         between = float(np.exp(np.interp(np.log(compute), np.log(computes), np.log(errors))))
         predicted = self.predicted_base(compute)
         cheaper = [float(error) for error in errors[computes <= compute]]
@@ -130,12 +132,14 @@ class Baselines:
         return tuple(p for p in points if not p.config.is_base and (not self.curve or self._is_gain(p)))
 
     def _is_gain(self, point: ConfigSummary) -> bool:
-        rival, error = self._nearest(point.compute), self.base_error(point.compute)
-        found = self.difference(point, rival)
+        """Return whether the point is better than the best length that costs no more, or about as much."""
+        cheaper = [row for row in self.curve if row.compute <= point.compute * 2**EQUAL]
+        rival = min(cheaper, key=lambda row: row.error_mean, default=None) or self._nearest(point.compute)
+        found, error = self.difference(point, rival), self.base_error(point.compute)
         if found.high is None:
             return point.error_posterior < error
-        # The interval of the nearest measured length, moved to the error at the point's own compute.
-        return found.high + rival.error_mean - error < 0
+        # The interval of the measured length, moved to the error that is expected at the point's own compute.
+        return found.high + max(rival.error_mean - error, 0.0) < 0
 
     def _nearest(self, compute: float) -> ConfigSummary:
         return min(self.curve, key=lambda row: abs(log2(row.compute / compute)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from rst_tune.errors import unknown_name
 from rst_tune.files import atomic_file, write_text
-from rst_tune.records import Search, Trial
+from rst_tune.records import Metric, Search, Trial
 
 __all__ = ["FORMATS", "trial_rows", "write_export"]
 
@@ -33,15 +33,20 @@ def trial_rows(search: Search) -> Rows:
     """Return one flat row per trial, all with the same columns; nested values are JSON text.
 
     The columns: the trial, its configuration, where and when it ran, its history and its last metrics (`metric_...`).
+    `error` is minimized; `metric` and `value` are it as the search's metric is written.
     """
     metrics = sorted({name for trial in search.trials for name in trial.metrics})
-    return [_row(trial, metrics) for trial in search.trials]
+    return [_row(trial, metrics) | _value(trial, search.metric) for trial in search.trials]
 
 
 def _row(trial: Trial, metrics: list[str]) -> dict[str, Any]:
     values = {name: getattr(trial.config if name in _OF_CONFIG else trial, name) for name in COLUMNS}
     last = {f"metric_{name}": trial.metrics.get(name) for name in metrics}
     return {**{name: _flat(value) for name, value in values.items()}, **last}
+
+
+def _value(trial: Trial, metric: Metric) -> dict[str, Any]:
+    return {"metric": metric.name, "value": None if trial.error is None else metric.value(trial.error)}
 
 
 def _flat(value: Any) -> Any:

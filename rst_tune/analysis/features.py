@@ -15,7 +15,7 @@ What belongs to the ascents fades out as the effect goes to 0: there every confi
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite, log, log2
+from math import inf, isfinite
 from typing import Any, Self
 
 import numpy as np
@@ -86,25 +86,33 @@ class FeatureEncoding:
 
     def encode(self, configs: Sequence[TrialConfig]) -> Array:
         """Return one row of features per configuration."""
-        return np.array([self._row(config) for config in configs]).reshape(len(configs), len(self.groups))
+        horizon, effect, strain, lateness, rho = _columns(configs)
+        present = np.minimum(1.0, effect / FADE)
+        radius = np.log(np.where(rho > 0, np.minimum(rho / self.rho, LARGEST), 1.0))
+        columns = [np.log2(horizon), np.log(SMALL + effect), np.log(SMALL + strain), present * lateness]
+        columns.append(present * radius)
+        options = [_options(c) for c in configs] if self.choices or self.numbers else []
+        for name, value in self.choices:
+            columns.append(present * np.array([str(own.get(name)) == value for own in options], dtype=np.float64))
+        for name, mean, spread in self.numbers:
+            columns.append(present * (np.array([_number(own.get(name), mean) for own in options]) - mean) / spread)
+        return np.stack(columns, axis=1)
 
-    def _row(self, config: TrialConfig) -> list[float]:
-        effect, strain = bounded(config.effect), bounded(config.strain)
-        present = min(1.0, effect / FADE)
-        options = _options(config)
-        radius = log(bounded(config.rho / self.rho) or 1.0)
-        return [
-            log2(config.horizon),
-            log(SMALL + effect),
-            log(SMALL + strain),
-            present * (config.lateness if isfinite(config.lateness) else 0.0),
-            present * radius,
-            *(present * (str(options.get(name)) == value) for name, value in self.choices),
-            *(present * (_number(options.get(name), mean) - mean) / spread for name, mean, spread in self.numbers),
-        ]
+
+def _columns(configs: Sequence[TrialConfig]) -> tuple[Array, Array, Array, Array, Array]:
+    """Return horizon, effect, strain, lateness and rho; what is not a number counts as the largest, or as 0."""
+    rows = np.array([(c.horizon, c.effect, c.strain, c.lateness, c.rho) for c in configs], dtype=np.float64)
+    horizon, effect, strain, lateness, rho = rows.reshape(-1, 5).T
+    effect, strain, rho = (
+        np.clip(np.nan_to_num(x, nan=LARGEST, posinf=LARGEST), 0.0, None) for x in (effect, strain, rho)
+    )
+    effect, strain = np.minimum(effect, LARGEST), np.minimum(strain, LARGEST)
+    return horizon, effect, strain, np.clip(np.nan_to_num(lateness), -1.0, 1.0), rho
 
 
 def _options(config: TrialConfig) -> dict[str, Any]:
+    if config.cap is None and not config.rule_options and not config.policy_options:
+        return {"rule": config.rule, "policy": config.policy}
     cap = {} if config.cap is None else {"cap": config.cap}
     own = {f"{config.rule}.{name}": value for name, value in config.rule_options.items()}
     own |= {f"{config.policy}.{name}": value for name, value in config.policy_options.items()}

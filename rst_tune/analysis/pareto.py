@@ -122,7 +122,7 @@ def derive_reference(error: float) -> float:
     >>> round(derive_reference(5.0), 6), round(derive_reference(0.0), 6)
     (5.5, 0.0011)
     """
-    return 1.1 * max(error, 1e-3)
+    return 1.1 * (error if error > 0 else 1e-3)
 
 
 def reference_compute(longest: float) -> float:

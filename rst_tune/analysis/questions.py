@@ -1,6 +1,6 @@
 """The paper's questions, answered from one's own trials, each with an effect and its 95 % interval.
 
-Effects are in points of error (percent); below 0 means less error. Unless stated otherwise an effect is a coefficient
+Effects are in units of the error; below 0 means less error. Unless stated otherwise an effect is a coefficient
 of a least-squares fit over configurations, with cost and gamma, their squares and the rule as further regressors and
 a heteroscedasticity-consistent (HC3) interval.
 """

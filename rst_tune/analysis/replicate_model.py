@@ -1,6 +1,7 @@
 """The joint posterior of the configurations' true mean errors, given replicates on partly shared seeds.
 
-The model of an error: y(i, s) = mu(i) + b(s) + e(i, s), with i the configuration and s the seed.
+The model of the logarithm of an error: y(i, s) = mu(i) + b(s) + e(i, s), with i the configuration and s the seed. In
+logarithms, because the noise of an error is proportional to it: a front may reach from 60 % to 3 %.
 
 - A seed that several configurations share shifts them together (b), so their difference is known better than either
   mean. The variance of b is the mean covariance between configurations over the seeds that they share.
@@ -27,6 +28,7 @@ Array = NDArray[np.float64]
 # The calibration of P(non-dominated) with 2 and 4 seeds is tested in tests/analysis/test_replicate_model.py.
 PRIOR_DF = 4.0
 SAMPLES = 4000
+MAX_LOG = 700.0  # its exponential is finite
 # At most this share of the noise is attributed to the seed; a share of 1 would make paired differences exact.
 MAX_SEED_SHARE = 0.9
 # The pairwise covariances fill an n x n table; this many configurations are enough to estimate one number.
@@ -39,7 +41,11 @@ DOMINATED_SEMS = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class MeanPosterior:
-    """The joint distribution mu = mean - weights @ b + scale * t(df), where b ~ N(seed_mean, seed_covariance)."""
+    """The joint distribution mu = mean - weights @ b + scale * t(df), where b ~ N(seed_mean, seed_covariance).
+
+    All of it is about logarithms; `sample` returns errors. `total` is the standard error of each mean by itself, the
+    part that it shares with others through b included.
+    """
 
     mean: Array
     scale: Array
@@ -47,20 +53,24 @@ class MeanPosterior:
     weights: Array
     seed_mean: Array
     seed_covariance: Array
+    total: Array
 
     @classmethod
     def unpaired(cls, mean: Array, scale: Array, df: Array) -> "MeanPosterior":
         """Return the posterior of means that share no seed."""
         none = np.zeros((len(mean), 0))
-        return cls(mean=mean, scale=scale, df=df, weights=none, seed_mean=np.zeros(0), seed_covariance=np.zeros((0, 0)))
+        return cls(
+            mean=mean, scale=scale, df=df, weights=none, seed_mean=np.zeros(0), seed_covariance=np.zeros((0, 0)),
+            total=scale,
+        )  # fmt: skip
 
     def subset(self, index: NDArray[np.int_]) -> "MeanPosterior":
         """Return the posterior of some configurations."""
-        own = {name: getattr(self, name)[index] for name in ("mean", "scale", "df", "weights")}
+        own = {name: getattr(self, name)[index] for name in ("mean", "scale", "df", "weights", "total")}
         return replace(self, **own)
 
     def sample(self, count: int = SAMPLES, seed: int = 0) -> Array:
-        """Return `count` samples of all means, shape (configurations, count), the same for the same seed."""
+        """Return `count` samples of all mean errors, shape (configurations, count), the same for the same seed."""
         rng = np.random.default_rng(seed)
         mu: Array = rng.standard_t(self.df[:, None], size=(len(self.mean), count))
         mu *= self.scale[:, None]
@@ -68,7 +78,7 @@ class MeanPosterior:
         if self.weights.shape[1]:
             shared = rng.multivariate_normal(self.seed_mean, self.seed_covariance, size=count, method="eigh")
             mu -= self.weights @ shared.T
-        return mu
+        return np.exp(np.minimum(mu, MAX_LOG, out=mu), out=mu)
 
 
 def nondominated_probability(
@@ -113,7 +123,7 @@ def pooled_variance(squares: Array, df: Array) -> Array:
 
 
 def fit_means(errors: Sequence[Mapping[int, float]], features: Array | None = None) -> MeanPosterior:
-    """Return the posterior from each configuration's errors by seed.
+    """Return the posterior from the logarithms of each configuration's errors by seed.
 
     `features` (one row per configuration) are those of the regression towards which single runs are shrunk.
     """
@@ -127,6 +137,7 @@ def fit_means(errors: Sequence[Mapping[int, float]], features: Array | None = No
     # The noise of a shared seed is split into b and e; that of a seed of its own is not.
     scale = np.sqrt(total * (1 - share * (1 - unpaired)) / counts)
     posterior = MeanPosterior.unpaired(mean, scale, counts - 1 + PRIOR_DF)
+    posterior = replace(posterior, total=np.sqrt(total / counts))
     if share > 0:
         posterior = _paired(posterior, table, member, counts, total * (1 - share), float(np.median(total)) * share)
     return posterior if features is None else _shrink_single_runs(posterior, counts, features)

@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from math import exp, hypot, isfinite, nan, sqrt
+from math import exp, hypot, isfinite, log, nan, sqrt
 from statistics import fmean, stdev
 from typing import Literal
 
 import numpy as np
+from scipy import stats
 
 from rst_tune.analysis.features import FeatureEncoding
 from rst_tune.analysis.pareto import nondominated
@@ -24,7 +25,6 @@ __all__ = [
     "front_mask",
     "mean_posterior",
     "nondominated_probabilities",
-    "replicated_mask",
     "summarize_configs",
 ]
 
@@ -33,17 +33,26 @@ Verdict = Literal["confirmed", "uncertain", "dominated", "single seed"]
 CONFIRMED = 0.95
 DISMISSED = 0.05
 MIN_LIMITED = 3
+# An error below this share of the median counts as it: one without any wrong answer has no logarithm.
+LEAST_ERROR = 0.02
+# The level of the interval of an error.
+INTERVAL = 0.9
+MAX_HALF = 50.0  # of its width in logarithms, so that its end is finite
+# Seeds that a point of the front has at least, where the experiment does not say it.
+MIN_SEEDS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigSummary:
-    """One configuration and its replicates. Errors are in percent, on the validation split.
+    """One configuration and its replicates. Errors are on the validation split.
 
     `error_mean` is measured over its own seeds; a diverged one counts with the error of chance. `error_posterior` is
     the posterior mean of the surrogate, which shrinks a lucky single run towards its neighbours, and one of at least
     `MIN_LIMITED` seeds by at most one standard error; without a surrogate it equals `error_mean`. The front is that of
-    the posterior errors. `seeds` came to an end, `seeds_total` with the diverged ones; `errors` and `seed_ids` have all
-    of them. `trial_key` is a replicate where there is one, because the models of replicates are kept.
+    the posterior errors. From `error_low` to `error_high` is the 90 % interval of the mean: that of the replicates,
+    with the noise of all of them pooled, around the posterior error, because the point may have been selected for its
+    luck. `seeds` came to an end, `seeds_total` with the diverged ones; `errors` and `seed_ids` have all of them.
+    `trial_key` is a replicate where there is one, because the models of replicates are kept.
     """
 
     config_id: str
@@ -55,6 +64,8 @@ class ConfigSummary:
     error_sem: float | None
     error_posterior: float
     error_posterior_sd: float | None
+    error_low: float | None
+    error_high: float | None
     seeds: int
     seeds_total: int
     diverged: int
@@ -78,11 +89,10 @@ def summarize_configs(search: Search, surrogate: Surrogate | None) -> list[Confi
     finished, chance = search.finished(), chance_error(search)
     rows = _summaries([*finished, *_diverged(search.trials, chance, {t.config_id for t in finished})])
     rows = _with_posterior_errors(rows, surrogate, chance)
-    chances = _chances(rows, replicated_mask(rows, search))
-    points = [
-        (row.error_posterior if allowed else nan, row.compute)
-        for row, allowed in zip(rows, front_mask(rows, search), strict=True)
-    ]
+    able = front_mask(rows, search)
+    posterior = mean_posterior(rows, rows)
+    rows, chances = _with_intervals(rows, posterior), _chances(rows, able, posterior)
+    points = [(row.error_posterior if a else nan, row.compute) for row, a in zip(rows, able, strict=True)]
     rows = [
         replace(row, p_nondominated=chance, on_front=bool(member), verdict=_verdict(row, chance))
         for row, chance, member in zip(rows, chances, nondominated(points), strict=True)
@@ -91,9 +101,17 @@ def summarize_configs(search: Search, surrogate: Surrogate | None) -> list[Confi
 
 
 def chance_error(search: Search) -> float:
-    """Return the error of guessing, in percent, from the number of classes; 100 where that is not known."""
+    """Return the error that a diverged training counts with: that of guessing, from the number of classes.
+
+    Without classes it is the largest error that any trial had: an untrained model is about as good as guessing.
+    """
     classes = search.header.data.get("classes")
-    return 100.0 * (1 - 1 / classes) if isinstance(classes, int) and classes > 1 else 100.0
+    if isinstance(classes, int) and classes > 1:
+        return 100.0 * (1 - 1 / classes)
+    if search.metric.unit == "%":
+        return 100.0
+    seen = [e for t in search.trials for e in (t.error, *t.rungs.values()) if e is not None and isfinite(e)]
+    return max(seen, default=100.0)
 
 
 def diverged_trials(search: Search) -> list[Trial]:
@@ -119,23 +137,21 @@ def nondominated_probabilities(trials: Sequence[Trial], chance: float = 100.0) -
     """
     ended = {t.config_id for t in trials if t.finished}
     rows = _summaries([*(t for t in trials if t.finished), *_diverged(trials, chance, ended)])
-    return dict(zip((row.config_id for row in rows), _chances(rows, [True] * len(rows)), strict=True))
+    return dict(
+        zip(
+            (row.config_id for row in rows), _chances(rows, [True] * len(rows), mean_posterior(rows, rows)), strict=True
+        )
+    )
 
 
 def front_mask(rows: Sequence[ConfigSummary], search: Search) -> list[bool]:
-    """Return which configurations may be on the front: all where a surrogate smooths the errors, else as measured."""
-    smooth = all(row.error_posterior_sd is not None for row in rows)
-    return [True] * len(rows) if smooth else replicated_mask(rows, search)
+    """Return which configurations may be on the front: those with at least `confirm.min_seeds` seeds.
 
-
-def replicated_mask(rows: Sequence[ConfigSummary], search: Search) -> list[bool]:
-    """Return whose measured mean counts: every one during the search, the replicated ones once confirmation began.
-
-    With a single replicated configuration every one counts: that one alone would be the whole front.
+    As long as fewer than two have that many, every one may: the search is not decided yet.
     """
-    replicated = [row.seeds_total > 1 for row in rows]
-    confirming = any(trial.role is Role.CONFIRM for trial in search.finished())
-    return replicated if confirming and sum(replicated) > 1 else [True] * len(rows)
+    confirm = search.header.experiment.get("confirm") or {}
+    enough = [row.seeds_total >= confirm.get("min_seeds", MIN_SEEDS) for row in rows]
+    return enough if sum(enough) > 1 else [True] * len(rows)
 
 
 def mean_posterior(points: Sequence[ConfigSummary], rows: Sequence[ConfigSummary]) -> MeanPosterior | None:
@@ -150,7 +166,8 @@ def mean_posterior(points: Sequence[ConfigSummary], rows: Sequence[ConfigSummary
         return None
     stable = [row for row in everything if not row.diverged]
     stable = stable if any(row.seeds_total > 1 for row in stable) else everything
-    errors = [dict(zip(row.seed_ids, row.errors, strict=True)) for row in stable]
+    lowest = LEAST_ERROR * max(float(np.median([row.error_mean for row in stable])), LEAST_ERROR)
+    errors = [{s: log(max(e, lowest)) for s, e in zip(row.seed_ids, row.errors, strict=True)} for row in stable]
     configs = [row.config for row in stable]
     features = FeatureEncoding.of(configs).encode(configs)
     # The regression is linear, the error is not: length, effect and strain enter with their squares.
@@ -160,7 +177,9 @@ def mean_posterior(points: Sequence[ConfigSummary], rows: Sequence[ConfigSummary
     found = posterior.subset(np.array([place.get(point.config_id, 0) for point in points]))
     for k, point in enumerate(points):
         if point.config_id not in place:
-            found.mean[k], found.scale[k], found.weights[k] = point.error_mean, point.error_sem or 0.0, 0.0
+            relative = (point.error_sem or 0.0) / point.error_mean
+            found.mean[k], found.scale[k], found.weights[k] = log(point.error_mean), relative, 0.0
+            found.total[k] = relative
             found.df[k] = point.seeds_total - 1 + PRIOR_DF
     return found
 
@@ -187,6 +206,8 @@ def _summary(config_id: str, trials: list[Trial]) -> ConfigSummary:
         error_sem=_sem(errors),
         error_posterior=fmean(errors),
         error_posterior_sd=None,
+        error_low=None,
+        error_high=None,
         seeds=len(ended),
         seeds_total=len(errors),
         diverged=len(trials) - len(ended),
@@ -241,8 +262,19 @@ def _verdict(row: ConfigSummary, chance: float | None) -> Verdict:
     return "confirmed" if chance >= CONFIRMED else "dominated" if chance <= DISMISSED else "uncertain"
 
 
-def _chances(rows: Sequence[ConfigSummary], rivals: list[bool]) -> list[float | None]:
-    posterior = mean_posterior(rows, rows)
+def _with_intervals(rows: Sequence[ConfigSummary], posterior: MeanPosterior | None) -> list[ConfigSummary]:
+    if posterior is None:
+        return list(rows)
+    half = stats.t.ppf(0.5 + INTERVAL / 2, posterior.df) * posterior.total
+    return [
+        replace(row, error_low=row.error_posterior * exp(-h), error_high=row.error_posterior * exp(min(h, MAX_HALF)))
+        if row.seeds_total > 1
+        else row
+        for row, h in zip(rows, half.tolist(), strict=True)
+    ]
+
+
+def _chances(rows: Sequence[ConfigSummary], rivals: list[bool], posterior: MeanPosterior | None) -> list[float | None]:
     if posterior is None:
         return [None] * len(rows)
     costs = [row.compute for row in rows]

@@ -17,6 +17,7 @@ MIN_FINISHED = 8
 # own error instead of the regression's for such trials the delivered front has 0.896 of the best known hypervolume
 # instead of 0.857 on the second benchmark task, 0.937 instead of 0.942 on the first (docs/log.md, 2026-11-17).
 HOPELESS_SDS, MIN_LOG_SD = 3.0, 0.05
+MIN_ERROR = 1e-3  # an error of 0 has no logarithm
 
 
 def rung_level(epoch: int, epochs: int) -> int:
@@ -26,10 +27,6 @@ def rung_level(epoch: int, epochs: int) -> int:
     (3, 3, 5)
     """
     return round(2 * log2(epochs / epoch))
-
-
-def _log(error: float) -> float:
-    return log(max(error, 1e-3))
 
 
 class RungRegression:
@@ -52,26 +49,32 @@ class RungRegression:
         self._squares = 0.0
         self._worst = -np.inf
         self._lowest = np.inf
+        self._floor = MIN_ERROR
 
     @property
     def worst(self) -> float:
         """The highest error at this rung of a trial that finished."""
         return exp(self._worst)
 
+    def _log(self, error: float) -> float:
+        return log(max(error, self._floor))
+
     def add(self, rung_error: float, cost: float, final_error: float) -> None:
         """Add one finished trial."""
-        x = np.array([1.0, _log(rung_error), cost])
+        if not self.count and 0 < final_error < 1:  # the scale of the errors shows in the first one
+            self._floor = MIN_ERROR * final_error
+        x = np.array([1.0, self._log(rung_error), cost])
         self.count += 1
         self._rows.append((rung_error, final_error))
         self._gram += np.outer(x, x)
-        self._moment += x * _log(final_error)
-        self._squares += _log(final_error) ** 2
+        self._moment += x * self._log(final_error)
+        self._squares += self._log(final_error) ** 2
         self._worst = max(self._worst, x[1])
         self._lowest = min(self._lowest, final_error)
 
     def predict(self, rung_error: float, cost: float) -> tuple[float, float, int]:
         """Return mean, scale and degrees of freedom of the predictive t distribution of the final error's logarithm."""
-        x = np.array([1.0, _log(rung_error), cost])
+        x = np.array([1.0, self._log(rung_error), cost])
         inverse = np.linalg.pinv(self._gram, hermitian=True)
         weights = inverse @ self._moment
         freedom = max(self.count - int(np.linalg.matrix_rank(self._gram, hermitian=True)), 1)
@@ -91,20 +94,20 @@ class RungRegression:
         """Return the probability that the final error is below `level`."""
         mean, scale, freedom = self.predict(rung_error, cost)
         if scale == 0.0:
-            return float(mean < _log(level))
-        return float(stats.t.cdf((_log(level) - mean) / scale, freedom))
+            return float(mean < self._log(level))
+        return float(stats.t.cdf((self._log(level) - mean) / scale, freedom))
 
     def chance_unseen(self, level: float) -> float:
         """Return the probability that a final error is below `level`, without the error at the rung."""
         mean = self._moment[0] / self.count
         scale = sqrt(max(self._squares / self.count - mean**2, 1e-12))
-        return float(stats.norm.cdf((_log(level) - mean) / scale))
+        return float(stats.norm.cdf((self._log(level) - mean) / scale))
 
     def hopeless(self, rung_error: float) -> bool:
         """Return whether the error is far above that of every trial that finished."""
         mean, square = self._gram[0, 1] / self.count, self._gram[1, 1] / self.count
         spread = sqrt(max(square - mean**2, 0.0))
-        return _log(rung_error) > self._worst + HOPELESS_SDS * max(spread, MIN_LOG_SD)
+        return self._log(rung_error) > self._worst + HOPELESS_SDS * max(spread, MIN_LOG_SD)
 
     def correlation(self) -> float | None:
         """Return Spearman's correlation of the error at the rung with the final error; None while it is undefined."""

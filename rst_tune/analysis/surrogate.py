@@ -2,19 +2,21 @@
 
 The logarithm of the error of a configuration x is
 
-    y(x) = b·φ(x; k) + f(x) + noise,
+    y(x, seed) = b·φ(x; k) + f(x) + u(x) + v(seed) + noise,
 
     φ = 1, L, L²                        L = log2 of the horizon: the base optimizer's own dependence on the length
         tanh(k·effect)/(1 + q)          the gain of regularization
         q/(1 + q)                       the loss of a training that breaks down
     q = (k·strain / (S·horizon^A))^6    short trainings break down at a smaller strain
 
-with a normal prior over the coefficients b, a Matérn 5/2 process f with one length scale per group of features, and one
-scale k per task, because radii are not comparable between tasks. The prior of b is wide enough to learn that
-sharpness-aware training does not pay.
+with a normal prior over the coefficients b, a Matérn 5/2 process f with one length scale per group of features, a small
+deviation u that a configuration has for itself, and one scale k per task, because radii are not comparable between
+tasks. The prior of b is wide enough to learn that sharpness-aware training does not pay. Trainings of one seed share v
+(the split, the wrong labels, the initial weights): most of the noise is common to them, so configurations that share
+seeds are compared more exactly.
 
 Errors above the worst baseline's are clipped: such a training is of no use, and its exact error would only widen the
-scale. `errors` and `log_errors` are about the true mean error, diverged seeds included; `interval` is about a single
+scale. `errors` and `log_errors` are about the true mean error; `interval` is about a single
 training, with the noise between seeds that the same fit estimates.
 """
 
@@ -24,7 +26,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, stats
+from scipy import linalg, special, stats
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
@@ -36,37 +38,44 @@ __all__ = ["MIN_TRIALS", "KernelParams", "Surrogate", "basis", "fit_surrogate"]
 
 Array = NDArray[np.float64]
 
-MIN_TRIALS = 6
+MIN_TRIALS = 4
 MAX_TRIALS = 200  # the fit costs the cube of this
-MIN_ERROR = 1e-3
+MIN_RELATIVE_ERROR = 1e-4  # of the median: an error of 0 has no logarithm
 CLIP = 1.1  # times the worst baseline
 
 # The prior of the coefficients b: mean and standard deviation for 1 (about the median target), L, L², gain, loss.
-# Set by hand. `python experiments/benchmarks/prior.py` prints the mean and spread of the same coefficients over five
-# tasks, (-0.12, 0.03, 0.33, 0.63) and (0.48, 0.13, 1.27, 0.28): docs/log.md has why these are not used.
-MEAN_PRIOR = np.array([0.0, 0.0, 0.05, -0.3, 0.6])
-MEAN_SD = np.array([0.5, 0.2, 0.1, 0.35, 0.5])
+# The rounded mean and spread over the seven tasks of the suite: `python experiments/benchmarks/suite/prior.py`.
+MEAN_PRIOR = np.array([0.0, 0.0, 0.05, 0.2, 0.5])
+MEAN_SD = np.array([0.5, 0.3, 0.1, 0.4, 0.2])
 STRAIN_LIMIT, STRAIN_EXPONENT = 2.7, 0.4
 MAX_STRAIN_RATIO = 20.0  # its sixth power is finite; beyond it q/(1 + q) is 1
 # The prior of the kernel parameters, as logarithms with one standard deviation each.
 AMPLITUDE, NOISE, SCALE, LENGTH = 0.2, 0.15, 1.0, 1.0
-PRIOR_SD = np.array([0.4, 0.4, 0.5, 0.3])
+# The standard deviation of u as a share of the noise between seeds.
+OWN_SHARE = 0.15
+# The share of the noise variance that trainings of one seed have in common.
+SEED_SHARE = 0.6
+# The part of it that only similar configurations have in common.
+LOCAL_SEED_SHARE = 0.33
+PRIOR_SD = np.array([0.4, 0.4, 0.5, 0.3, 1.0])
 # One length per group, in units of its features: length, effect, strain, lateness, radius, kind, options.
 LENGTHS = np.array([1.5, 1.5, 1.5, 1.0, 1.5, 1.2, 2.0])
 # The number of stable trainings that the prior of the divergence model is worth, and its length scale.
-DIVERGENCE_LENGTH, STABLE_PSEUDOCOUNT, STABLE_PSEUDOCOUNT_OF_MEAN = 0.5, 10.0, 40.0
+DIVERGENCE_LENGTH, STABLE_PSEUDOCOUNT = 0.5, 10.0
 MAX_ITERATIONS, STEP, MIN_VARIANCE = 15, 1e-5, 1e-12
-MAX_ERROR_RATIO = 10.0  # a single divergence counts with at most this multiple of the predicted error
 
 
 @dataclass(frozen=True)
 class KernelParams:
-    """Standard deviation of the process, noise between seeds, scale of the task, and a factor on all lengths."""
+    """Standard deviation of the process, noise between seeds, scale of the task, a factor on all lengths, and the share
+    of the noise variance that is common to the trainings of one seed.
+    """
 
     amplitude: float = AMPLITUDE
     noise: float = NOISE
     scale: float = SCALE
     length: float = LENGTH
+    seed_share: float = SEED_SHARE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +87,8 @@ class _Design:
     strain: Array
     features: Array
     """Divided by the lengths of their groups."""
+    identities: NDArray[np.int64]
+    """Equal for equal configurations."""
 
     def __len__(self) -> int:
         return len(self.horizon)
@@ -85,6 +96,10 @@ class _Design:
     def basis(self, scale: float) -> Array:
         """Return φ, one row per configuration."""
         return _basis(self.horizon, self.effect, self.strain, scale)
+
+    def same(self, other: "_Design") -> Array:
+        """Return 1 where the configurations are equal, else 0."""
+        return np.asarray(self.identities[:, None] == other.identities[None, :], dtype=np.float64)
 
     def distances(self, other: "_Design") -> Array:
         """Return √5 times the distances of the features, in units of the length scales."""
@@ -111,11 +126,15 @@ def _matern(distance: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Surrogate:
-    """The posterior. `configs` and `target` (log errors) are what it is conditioned on; `base` is their median."""
+    """The posterior given `configs`, `seeds` and `target` (log errors, whose median is `base`).
+
+    Seed -1 stands for one that no other training has.
+    """
 
     encoding: FeatureEncoding
     params: KernelParams
     configs: tuple[TrialConfig, ...]
+    seeds: NDArray[np.int64]
     target: Array
     base: float
     errors_seen: Array
@@ -131,12 +150,18 @@ class Surrogate:
         """The standard deviation of log error between seeds."""
         return self.params.noise
 
+    @property
+    def paired_noise_sd(self) -> float:
+        """The part of it that remains between trainings of one seed."""
+        return float(self.params.noise * np.sqrt(1 - self.params.seed_share))
+
     def _design(self, configs: Sequence[TrialConfig]) -> _Design:
         return _Design(
             horizon=np.array([c.horizon for c in configs]),
             effect=np.array([bounded(c.effect) for c in configs]),
             strain=np.array([bounded(c.strain) for c in configs]),
             features=self.encoding.encode(configs) / LENGTHS[list(self.encoding.groups)],
+            identities=np.array([c.identity for c in configs], dtype=np.int64),
         )
 
     @cached_property
@@ -147,7 +172,8 @@ class Surrogate:
         """Return the prior covariance of the true log errors."""
         rows, columns = (design.basis(self.params.scale) * MEAN_SD for design in (left, right))
         smooth = _matern(left.distances(right) / self.params.length)
-        return np.asarray(self.params.amplitude**2 * smooth + rows @ columns.T)
+        own = (OWN_SHARE * self.params.noise) ** 2 * left.same(right)
+        return np.asarray(self.params.amplitude**2 * smooth + rows @ columns.T + own)
 
     def _mean(self, design: _Design) -> Array:
         return np.asarray(self.base + design.basis(self.params.scale) @ MEAN_PRIOR)
@@ -155,8 +181,9 @@ class Surrogate:
     @cached_property
     def _lower(self) -> Array:
         """The Cholesky factor of the covariance of the targets. The bounds of the noise keep it well conditioned."""
-        covariance = self._covariance(self._own, self._own)
-        covariance[np.diag_indices_from(covariance)] += self.params.noise**2
+        share = self.params.seed_share
+        noise = share * _same_seed(self.seeds, self._own.distances(self._own)) + (1 - share) * np.eye(len(self.seeds))
+        covariance = self._covariance(self._own, self._own) + self.params.noise**2 * noise
         return linalg.cholesky(covariance, lower=True, check_finite=False)
 
     @cached_property
@@ -180,27 +207,31 @@ class Surrogate:
         design = self._design(configs)
         mean, half = self._half_solved(design)
         rows = design.basis(self.params.scale) * MEAN_SD
-        variance = self.params.amplitude**2 + (rows**2).sum(axis=1) - (half**2).sum(axis=0)
+        own = (OWN_SHARE * self.params.noise) ** 2
+        variance = self.params.amplitude**2 + own + (rows**2).sum(axis=1) - (half**2).sum(axis=0)
         return mean, np.sqrt(np.maximum(variance, MIN_VARIANCE))
 
     def log_errors(self, configs: Sequence[TrialConfig]) -> tuple[Array, Array]:
-        """Return mean and standard deviation of the logarithm of each configuration's true mean error."""
+        """Return mean and standard deviation of the logarithm of each configuration's true mean error.
+
+        A mean over seeds lies above the exponential of the mean logarithm, by half of the variance between seeds.
+        """
         mean, sd = self.marginals(configs)
-        return mean + np.log(self.divergence_factor(configs)), sd
+        return mean + 0.5 * self.noise_sd**2, sd
 
     def errors(self, configs: Sequence[TrialConfig]) -> Array:
-        """Return the posterior mean error of each configuration, in percent."""
+        """Return the posterior mean error of each configuration."""
         return np.asarray(np.exp(self.log_errors(configs)[0]))
 
     def interval(self, configs: Sequence[TrialConfig], level: float = 0.9) -> tuple[Array, Array]:
         """Return lower and upper ends of the interval of the error of one training of each configuration.
 
-        Where a training diverges with more than half of the remaining probability, the upper end is 100 %.
+        Where a training diverges with more than half of the remaining probability, the upper end is infinite.
         """
         mean, sd = self.marginals(configs)
         half = float(stats.norm.ppf(0.5 + level / 2)) * np.hypot(sd, self.noise_sd)
         diverges = self.divergence_probability(configs) > (1 - level) / 2
-        return np.exp(mean - half), np.where(diverges, 100.0, np.exp(mean + half))
+        return np.exp(mean - half), np.where(diverges, np.inf, np.exp(mean + half))
 
     def condition_on(self, configs: Sequence[TrialConfig]) -> "Surrogate":
         """Return the surrogate as if each of these had been trained once, with the predicted error as the result."""
@@ -210,31 +241,16 @@ class Surrogate:
         return replace(
             self,
             configs=(*self.configs, *configs),
+            seeds=np.append(self.seeds, np.full(len(configs), -1)),
             target=np.append(self.target, predicted),
             errors_seen=np.append(self.errors_seen, np.exp(predicted)),
         )
 
-    # --- divergence: local averages over the trials ---------------------------------------------------------------
-
-    def divergence_factor(self, configs: Sequence[TrialConfig]) -> Array:
-        """Return the mean error over the error without divergence; near 1 far from diverged trials."""
-        ratios = np.clip(self.errors_seen / np.exp(self._fitted), 1.0, MAX_ERROR_RATIO)
-        # Only errors that were clipped: the ordinary noise between seeds is in the targets.
-        ratios[np.log(self.errors_seen) <= self.target + 1e-9] = 1.0
-        return self._local_average(configs, ratios, 1.0, STABLE_PSEUDOCOUNT_OF_MEAN)
-
     def divergence_probability(self, configs: Sequence[TrialConfig]) -> Array:
         """Return the probability that a training diverges."""
         diverged = np.asarray(self.errors_seen > self.outlier, dtype=np.float64)
-        return self._local_average(configs, diverged, 0.0, STABLE_PSEUDOCOUNT)
-
-    @cached_property
-    def _fitted(self) -> Array:
-        return self.marginals(self.configs)[0]
-
-    def _local_average(self, configs: Sequence[TrialConfig], values: Array, prior: float, pseudocount: float) -> Array:
         weight = _matern(self._design(configs).distances(self._own) / DIVERGENCE_LENGTH)
-        return np.asarray((pseudocount * prior + weight @ values) / (pseudocount + weight.sum(axis=1)))
+        return np.asarray(weight @ diverged / (STABLE_PSEUDOCOUNT + weight.sum(axis=1)))
 
 
 def fit_surrogate(
@@ -250,7 +266,8 @@ def fit_surrogate(
     if len(trials) < MIN_TRIALS:
         raise InputError(f"a surrogate needs {MIN_TRIALS} finished trials, but there are {len(trials)}: run more")
     used = _sample(trials)
-    errors = np.maximum([float(t.error or 0.0) for t in used], MIN_ERROR)
+    errors = np.array([float(t.error or 0.0) for t in used])
+    errors = np.maximum(errors, MIN_RELATIVE_ERROR * (float(np.median(errors)) or 1.0))
     outlier = 3.0 * float(np.quantile(errors, 0.25))
     worst = max((e for t, e in zip(used, errors, strict=True) if t.config.is_base), default=outlier / CLIP)
     target = np.log(np.minimum(errors, CLIP * worst))
@@ -258,6 +275,7 @@ def fit_surrogate(
         encoding=FeatureEncoding.of([*(t.config for t in trials), *known]),
         params=kernel_params or KernelParams(),
         configs=tuple(t.config for t in used),
+        seeds=np.array([t.seed for t in used], dtype=np.int64),
         target=target,
         base=float(np.median(target)),
         errors_seen=errors,
@@ -271,35 +289,54 @@ def fit_surrogate(
 
 def _maximum_a_posteriori(surrogate: Surrogate) -> KernelParams:
     """Return the kernel parameters of highest posterior density."""
-    centre = np.log([AMPLITUDE, NOISE, SCALE, LENGTH])
-    objective = _negative_log_posterior(surrogate._own, surrogate.target - surrogate.base, centre)
+    centre = np.append(np.log([AMPLITUDE, NOISE, SCALE, LENGTH]), special.logit(SEED_SHARE))
+    objective = _negative_log_posterior(
+        surrogate._own,
+        _same_seed(surrogate.seeds, surrogate._own.distances(surrogate._own)),
+        surrogate.target - surrogate.base,
+        centre,
+    )
     bounds = [(c - 4 * s, c + 4 * s) for c, s in zip(centre, PRIOR_SD, strict=True)]
     found = minimize(objective, centre, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": MAX_ITERATIONS})
-    return KernelParams(*(float(value) for value in np.exp(found.x)))
+    amplitude, noise, scale, length = (float(value) for value in np.exp(found.x[:4]))
+    return KernelParams(amplitude, noise, scale, length, float(special.expit(found.x[4])))
 
 
-def _negative_log_posterior(design: _Design, target: Array, centre: Array) -> Callable[[Array], tuple[float, Array]]:
-    """Return the function from the logarithms of the kernel parameters to the objective and its gradient.
+def _same_seed(seeds: NDArray[np.int64], distances: Array) -> Array:
+    """Return the correlation of v between trainings: 0 for different seeds, and 1 for one configuration and seed."""
+    same = ((seeds[:, None] == seeds[None, :]) & (seeds >= 0)) | np.eye(len(seeds), dtype=bool)
+    return np.asarray(same * (1 - LOCAL_SEED_SHARE + LOCAL_SEED_SHARE * _matern(distances)))
+
+
+def _negative_log_posterior(
+    design: _Design, same_seed: Array, target: Array, centre: Array
+) -> Callable[[Array], tuple[float, Array]]:
+    """Return the function from the logarithms of the kernel parameters (and the logit of the share) to the objective
+    and its gradient.
 
     With K the covariance of the targets, r their residual and a = K⁻¹r, the derivative of (rᵀa + log|K|)/2 is
     tr((K⁻¹ - aaᵀ)·dK)/2 - aᵀ·dmean.
     """
     distances, identity = design.distances(design), np.eye(len(design))
+    own = OWN_SHARE**2 * design.same(design)
 
     def objective(theta: Array) -> tuple[float, Array]:
-        amplitude, noise, scale, length = np.exp(theta)
+        amplitude, noise, scale, length = np.exp(theta[:4])
+        share = float(special.expit(theta[4]))
+        noisy = own + share * same_seed + (1 - share) * identity
         scaled = distances / length
         smooth, slope = amplitude**2 * _matern(scaled), amplitude**2 * scaled**2 * (1 + scaled) / 3 * np.exp(-scaled)
         basis = design.basis(scale)
         change = (design.basis(scale * np.exp(STEP)) - design.basis(scale * np.exp(-STEP))) / (2 * STEP)
-        lower = linalg.cholesky(smooth + (basis * MEAN_SD**2) @ basis.T + noise**2 * identity, lower=True)
+        lower = linalg.cholesky(smooth + (basis * MEAN_SD**2) @ basis.T + noise**2 * noisy, lower=True)
         residual = target - basis @ MEAN_PRIOR
         inverse = linalg.cho_solve((lower, True), identity, check_finite=False)
         weights = inverse @ residual
         outer = inverse - np.outer(weights, weights)
         by_scale = float(np.sum((outer @ change) * basis * MEAN_SD**2) - weights @ change @ MEAN_PRIOR)
-        gradient = [float(np.sum(outer * smooth)), noise**2 * float(np.trace(outer)), by_scale]
+        gradient = [float(np.sum(outer * smooth)), noise**2 * float(np.sum(outer * noisy)), by_scale]
         gradient.append(0.5 * float(np.sum(outer * slope)))
+        gradient.append(0.5 * noise**2 * share * (1 - share) * float(np.sum(outer * (same_seed - identity))))
         away = (theta - centre) / PRIOR_SD
         value = 0.5 * float(residual @ weights) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(away @ away)
         return value, np.array(gradient) + away / PRIOR_SD
@@ -312,9 +349,5 @@ def _sample(trials: Sequence[Trial]) -> list[Trial]:
     if len(trials) <= MAX_TRIALS:
         return list(trials)
     order = np.random.default_rng(0).permutation(len(trials)).tolist()
-    order.sort(key=lambda i: trials[i].role is not Role.CONFIRM and not _is_baseline(trials[i].config))
+    order.sort(key=lambda i: trials[i].role is not Role.CONFIRM and not trials[i].config.is_baseline)
     return [trials[i] for i in sorted(order[:MAX_TRIALS])]
-
-
-def _is_baseline(config: TrialConfig) -> bool:
-    return config.is_base or config.is_sam

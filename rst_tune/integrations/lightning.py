@@ -1,9 +1,11 @@
-"""Lightning: an RST for `configure_optimizers`, exact with gradient clipping, accumulation, bf16 and checkpoints."""
+"""Lightning: an RST for `configure_optimizers`, exact with gradient clipping, accumulation, bf16 and checkpoints; and
+a callback that makes a Trainer the training of a search.
+"""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,7 +22,7 @@ try:
 except ImportError as error:
     raise ImportError("Lightning is not installed: pip install 'rst_tune[lightning]'") from error
 
-__all__ = ["LightningRST"]
+__all__ = ["LightningRST", "TrialCallback"]
 
 
 class LightningRST(RST):
@@ -100,6 +102,122 @@ class LightningRST(RST):
         with _unlogged(self._module):
             losses = [part.run(self._module.trainer, self, last=part is parts[-1]) for part in parts]
         return torch.stack(losses).sum()
+
+
+class Trial(Protocol):
+    """What a training function of a search gets (`FunctionTrial`), as far as a Trainer needs it."""
+
+    def resume(self, **state: Any) -> int:
+        """Restore the state of the last checkpoint and return the first epoch to train."""
+
+    def restore_random_state(self) -> None:
+        """Set the random state of the checkpoint again."""
+
+    def report(self, value: float, /) -> None:
+        """Report the metric of the epoch."""
+
+    def end_epoch(self) -> None:
+        """End an epoch."""
+
+
+class TrialCallback(Callback):  # type: ignore[misc]
+    """Makes a Trainer the training of a search: it reports after each epoch, is saved there and continues there.
+
+    `fit` replaces `trainer.fit`. The optimizer comes from the trial, inside of `configure_optimizers`:
+    `trial.optimizer(base, self, steps_per_epoch=..., optimizer_class=LightningRST)`.
+
+    Args:
+        trial: what the training function was called with.
+        monitor: the logged metric to report.
+    """
+
+    def __init__(self, trial: Trial, monitor: str) -> None:
+        self.trial, self.monitor = trial, monitor
+        self._first, self._open = 0, False
+
+    def fit(self, trainer: Trainer, module: LightningModule, *arguments: Any, **settings: Any) -> None:
+        """Call `trainer.fit`; after an interruption it continues with the epoch after the last checkpoint."""
+        if self not in trainer.callbacks:
+            trainer.callbacks.append(self)
+        self._state = _TrainerState(trainer)
+        self._first = self.trial.resume(trainer=self._state, module=module)
+        trainer.fit(module, *arguments, **settings)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Continue where the last checkpoint was written."""
+        self._state.apply(self._first)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End the epoch before: only now its learning-rate schedulers have stepped."""
+        self._end_epoch()
+        if self._first and trainer.current_epoch == self._first:
+            # The Trainer has drawn random numbers on its way here. It fetches its first batch after this.
+            self.trial.restore_random_state()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Report the metric."""
+        if self.monitor not in trainer.callback_metrics:
+            raise InputError(
+                f"a trial reports a logged metric after each epoch, but {self.monitor!r} is not among "
+                f"{sorted(trainer.callback_metrics)}: log it in validation_step, or give another name as `monitor`"
+            )
+        self.trial.report(float(trainer.callback_metrics[self.monitor]))
+        self._open = True
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End the last epoch."""
+        self._end_epoch()
+
+    def _end_epoch(self) -> None:
+        if self._open:
+            self._open = False
+            self.trial.end_epoch()
+
+
+class _TrainerState:
+    """What changes in a Trainer besides its module: optimizers, schedulers, callbacks and counters.
+
+    Lightning's own checkpoints are not used: one that is written between two epochs is continued without its last
+    step of the learning-rate schedulers.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._loaded: dict[str, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state at the end of an epoch."""
+        trainer, loop = self._trainer, self._trainer.fit_loop.epoch_loop
+        return {
+            "optimizers": [opt.state_dict() for opt in trainer.optimizers],
+            "schedulers": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
+            "callbacks": {each.state_key: state for each in trainer.callbacks if (state := each.state_dict())},
+            "automatic": loop.automatic_optimization.optim_progress.state_dict(),
+            "manual": loop.manual_optimization.optim_step_progress.state_dict(),
+            "batches": loop._batches_that_stepped,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Keep the state until the Trainer has built what it belongs to."""
+        self._loaded = state
+
+    def apply(self, epoch: int) -> None:
+        """Set the state that was loaded, if there is one, in a Trainer that is about to train its first epoch."""
+        if not self._loaded:
+            return
+        trainer, state, loop = self._trainer, self._loaded, self._trainer.fit_loop.epoch_loop
+        for opt, own in zip(trainer.optimizers, state["optimizers"], strict=True):
+            opt.load_state_dict(own)
+        for config, own in zip(trainer.lr_scheduler_configs, state["schedulers"], strict=True):
+            config.scheduler.load_state_dict(own)
+        for each in trainer.callbacks:
+            if each.state_key in state["callbacks"]:
+                each.load_state_dict(state["callbacks"][each.state_key])
+        loop.automatic_optimization.optim_progress.load_state_dict(state["automatic"])
+        loop.manual_optimization.optim_step_progress.load_state_dict(state["manual"])
+        loop._batches_that_stepped = state["batches"]
+        progress = trainer.fit_loop.epoch_progress.current
+        progress.ready = progress.started = progress.processed = progress.completed = epoch
 
 
 class _Part:

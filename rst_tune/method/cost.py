@@ -9,7 +9,7 @@ from rst_tune.method.schedules import Schedule
 
 __all__ = ["describe_policies", "describe_rules", "expected_extra_propagation"]
 
-LISTED = 1000  # ascents over which a listed cost is averaged
+LISTED, LISTED_BATCH = 1000, 128  # ascents over which a listed cost is averaged, and the samples of their batches
 
 
 def expected_extra_propagation(
@@ -41,15 +41,15 @@ def expected_extra_propagation(
 def describe_rules() -> list[dict[str, Any]]:
     """Return name, description, citation, extra pairs per ascent and options with defaults of every rule.
 
-    >>> [row["cost"] for row in describe_rules() if row["name"] in ("sam", "looksam", "msam")]
-    [1.0, 0.2, 0.0]
+    >>> [row["cost"] for row in describe_rules() if row["name"] in ("sam", "looksam", "ssam", "msam")]
+    [1.0, 0.2, 1.01, 0.0]
     """
     return [
         {
             "name": entry.name,
             "description": entry.description,
             "citation": entry.citation,
-            "cost": entry.value().expected_pairs([1.0] * LISTED) / LISTED,
+            "cost": entry.value().expected_pairs([1.0] * LISTED, LISTED_BATCH) / LISTED,
             "options": defaults(entry.value),
         }
         for entry in ascent.RULES

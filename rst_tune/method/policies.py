@@ -50,7 +50,7 @@ class GradientNorm(Policy):
     """X_t = 1 where s_t = ‖g1‖² >= mu_t + lambda_t·sigma_t, high against its running mean and deviation.
 
     mu_t = delta·mu_{t−1} + (1 − delta)·s_t and sigma_t² = delta·sigma_{t−1}² + (1 − delta)·(s_t − mu_t)², as in AE-SAM
-    (Jiang, Yang, Zhang and Kwok, ICLR 2023, arXiv 2304.14647), whose lambda_t is a line from 1 to −1. Here the
+    (Jiang, Yang, Zhang and Kwok, ICLR 2023, arXiv 2304.14647), whose lambda_t is a line from 1 to −1 over t. Here the
     schedule keeps its meaning: lambda_t = Φ⁻¹(1 − p(t)), so that X_t = 1 has probability p(t) if s_t is normal with
     this mean and deviation. So the expected cost is that of the coin, and the realized cost is known afterwards only.
     p = 0 is never, p = 1 always. The first step has no deviation yet and is decided by the coin. A norm that is not

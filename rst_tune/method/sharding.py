@@ -32,7 +32,7 @@ def check_sharding(model: nn.Module, params: Sequence[Tensor], rule: Rule) -> No
             f"all parameters must be sharded over one mesh with one dimension, but got {meshes}: "
             "call fully_shard on the whole model, without hybrid sharding"
         )
-    if not rule.works_sharded:
+    if rule.keeps_vectors:
         raise InputError(
             f"rule {rule.name!r} keeps a vector of all parameters, which is not supported with FSDP2: use sam, asam, "
             "gsam, esam, sam-on or msam"

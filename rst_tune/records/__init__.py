@@ -1,7 +1,7 @@
 """What happened in a search: configurations, trials, typed events, and the append-only log they are kept in.
 
 The event log is the only truth: everything else (the Optuna study, MLflow, fronts, reports) is derived from it.
-Errors are in percent. This room imports no other room.
+Errors are minimized, in the unit of the search's `Metric`. This room imports no other room.
 """
 
 from rst_tune.records.config import SchedulePreview, TrialConfig, config_id, trial_key
@@ -18,14 +18,17 @@ from rst_tune.records.events import (
     TrialStarted,
 )
 from rst_tune.records.log import LOG_NAME, EventLog, load, read_events
+from rst_tune.records.metric import PERCENT_ERROR, Metric
 from rst_tune.records.state import Search, SearchState
 from rst_tune.records.trial import Phase, Role, Status, Trial, devices_per_trial, scored_trials
 
 __all__ = [
     "LOG_NAME",
+    "PERCENT_ERROR",
     "EpochsReported",
     "Event",
     "EventLog",
+    "Metric",
     "Phase",
     "PhaseEntered",
     "ReferenceSet",

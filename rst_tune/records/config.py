@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any, Self
 
 __all__ = ["SchedulePreview", "TrialConfig", "config_id", "trial_key"]
@@ -67,6 +68,12 @@ class TrialConfig:
         """Expected pairs of the training over those of one base-optimizer training of the recipe's length."""
         return self.horizon * (1.0 + self.extra_propagation)
 
+    @cached_property
+    def identity(self) -> int:
+        """A number that is equal for configurations that train alike, within one process."""
+        options = (str(self.rule_options), self.policy, str(self.policy_options), self.cap)
+        return hash((str(self.schedule), self.gamma_gnr, self.rho, self.rule, self.horizon, *options))
+
     @property
     def is_plausible(self) -> bool:
         """Whether the numbers are ones that a search samples: finite, a cost of at least 0, a numeric shape."""
@@ -96,6 +103,11 @@ class TrialConfig:
         plain = self.rule == "sam" and self.policy == "coin" and self.cap is None and self.horizon == 1.0
         plain = plain and "rho" not in self.params  # a sampled radius is not the recipe's
         return always and plain and abs(self.gamma_gnr - 1.0) < 1e-9
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is trained in any case, to compare with: the base optimizer at any length, or SAM."""
+        return self.is_base or self.is_sam
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""

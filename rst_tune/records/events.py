@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from rst_tune.records.config import SchedulePreview, TrialConfig
+from rst_tune.records.metric import PERCENT_ERROR, Metric
 from rst_tune.records.trial import Phase, Role, Status
 
 __all__ = [
@@ -45,6 +46,7 @@ class SearchStarted(Event):
     search_id: str = ""
     name: str = ""
     experiment: Mapping[str, Any] = field(default_factory=dict)
+    metric: Metric = PERCENT_ERROR
     steps_per_epoch: int = 0
     data: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -156,6 +158,22 @@ _KINDS: dict[str, type[Event]] = {
         TrialEnded, TestRead,
     )
 }  # fmt: skip
+
+
+class _Resources(BaseModel):
+    workers: int = 1
+    gpus_per_worker: float = 0.0
+
+
+class _Experiment(BaseModel):
+    """The parts of an experiment that readers of a log use, with their types."""
+
+    budget: dict[str, float | None] | None = None
+    resources: _Resources | None = None
+    sampler: dict[str, Any] | None = None
+    tracking: dict[str, Any] | None = None
+
+
 _VALIDATORS: dict[str, TypeAdapter[Event]] = {kind: TypeAdapter(each) for kind, each in _KINDS.items()}
 
 
@@ -166,6 +184,8 @@ def parse_event(data: Mapping[str, Any]) -> Event:
         raise ValueError(f"unknown event {data.get('event')!r}")
     try:
         event = _VALIDATORS[kind.kind].validate_python(dict(data))
+        if isinstance(event, SearchStarted):
+            _Experiment.model_validate(event.experiment)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a damaged {kind.kind!r} event: {error}") from error
     if isinstance(event, TrialSampled) and not event.config.is_plausible:

@@ -16,7 +16,7 @@ from rst_tune.records.events import EpochsReported, Event, parse_event
 from rst_tune.records.state import Search, SearchState
 from rst_tune.redaction import redact
 
-__all__ = ["LOG_NAME", "EventLog", "load", "parse_line", "read_events"]
+__all__ = ["LOG_NAME", "EventLog", "load", "new_lines", "parse_line", "read_events"]
 
 LOG_NAME = "events.jsonl"
 LONGEST_LINE = 64 * 2**20  # no event of ours comes near it; a longer line is damage
@@ -78,6 +78,17 @@ def parse_line(raw: bytes) -> Event:
     if not isinstance(data, dict):
         raise ValueError("not a JSON object")
     return parse_event(data)
+
+
+def new_lines(path: Path, offset: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines after byte `offset`, each with the byte at which it ends; one that is being written is left."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        for raw in file:
+            if not raw.endswith(b"\n"):
+                return
+            offset += len(raw)
+            yield offset, raw
 
 
 def read_events(path: Path) -> Iterator[Event]:

@@ -19,6 +19,7 @@ from rst_tune.records.events import (
     TrialSampled,
     TrialStarted,
 )
+from rst_tune.records.metric import Metric
 from rst_tune.records.trial import Phase, Status, Trial, devices_per_trial
 
 __all__ = ["Search", "SearchState"]
@@ -44,6 +45,11 @@ class Search:
     def name(self) -> str:
         """The experiment's name, or else that of the directory."""
         return self.header.name or self.directory.name
+
+    @property
+    def metric(self) -> Metric:
+        """What the trainings are judged by."""
+        return self.header.metric
 
     @property
     def pairs(self) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rst_tune.records.config import SchedulePreview, TrialConfig
+from rst_tune.records.metric import Metric
 
 __all__ = ["Phase", "Role", "Status", "Trial", "devices_per_trial", "scored_trials"]
 
@@ -107,16 +108,25 @@ class Trial:
             return self.config.compute
         return self.config.horizon * self.pairs / self.config.total_steps
 
+    def values(self, metric: Metric) -> list[float]:
+        """Return the metric after each epoch so far, as it is written.
+
+        A function reports the metric under its own name; the built-in workload reports errors.
+        """
+        if metric.name in self.history:
+            return list(self.history[metric.name])
+        return [metric.value(error) for error in self.history.get("validation_error", ())]
+
 
 def scored_trials(trials: Iterable[Trial]) -> list[Trial]:
     """Return the finished trials that the mean of a configuration is taken over.
 
     These are the replicates alone once there are two: a configuration is replicated because its searching trial
-    looked good, so that trial is biased by its luck.
+    looked good, so that trial is biased by its luck. A baseline is replicated in any case, so all of its trials count.
     """
     trials = list(trials)
     fresh = [t for t in trials if t.role is Role.CONFIRM]
-    return fresh if len(fresh) >= 2 else trials
+    return fresh if len(fresh) >= 2 and not trials[0].config.is_baseline else trials
 
 
 def devices_per_trial(gpus_per_worker: float, workers: int) -> float:

@@ -7,8 +7,8 @@ from rst_tune.analysis.compare import SURFACES, Comparison
 from rst_tune.files import write_text
 from rst_tune.report import figures, formatting
 from rst_tune.report.formatting import escape_html
-from rst_tune.report.page import answer_section, assemble, figure_data, html_table, section
-from rst_tune.report.panels import COMPUTE_NOTE, FRONT_NOTE, Panel, figure_panel
+from rst_tune.report.page import Content, answer_section, figure_data, html_table, section
+from rst_tune.report.panels import COMPUTE_NOTE, FRONT_NOTE, Panel, better_note, figure_panel
 from rst_tune.report.terminal import comparison_axis, errors_by_cost
 
 __all__ = ["panels", "render", "verdict", "write"]
@@ -31,7 +31,7 @@ def render(comparison: Comparison) -> str:
     ]
     links = {"answer": "Answer", **{panel.name: panel.title for panel in parts}}
     name = " / ".join(entry.name for entry in comparison.entries)
-    return assemble(name, links, sections, {"figures": figure_data(parts), "trials": {}})
+    return Content(name=name, links=links, sections=sections, data={"figures": figure_data(parts)}).to_html()
 
 
 def panels(comparison: Comparison) -> list[Panel]:
@@ -39,8 +39,9 @@ def panels(comparison: Comparison) -> list[Panel]:
     fronts = {entry.name: entry.analysis.points for entry in comparison.entries}
     others = [entry.name for entry in comparison.entries[1:]]
     differences = [_difference(comparison, other, index) for index, other in enumerate(others)]
-    note = FRONT_NOTE + COMPUTE_NOTE * comparison_axis(comparison).lengths_differ
-    return [figure_panel("fronts", "The fronts", note, figures.compare(fronts)), *differences]
+    metric = comparison.entries[0].analysis.search.metric
+    note = better_note(metric) + FRONT_NOTE + COMPUTE_NOTE * comparison_axis(comparison).lengths_differ
+    return [figure_panel("fronts", "The fronts", note, figures.compare(fronts, metric)), *differences]
 
 
 def _difference(comparison: Comparison, other: str, index: int) -> Panel:
@@ -56,7 +57,9 @@ def _difference(comparison: Comparison, other: str, index: int) -> Panel:
         "between seeds."
     )
     axis = comparison_axis(comparison)
-    return figure_panel(name, title, note, figures.attainment(rectangles, (first, other), comparison.reference, axis))
+    metric = comparison.entries[0].analysis.search.metric
+    figure = figures.attainment(rectangles, (first, other), comparison.reference, axis, metric)
+    return figure_panel(name, title, note, figure)
 
 
 def verdict(comparison: Comparison) -> str:

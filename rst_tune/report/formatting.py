@@ -14,7 +14,6 @@ __all__ = [
     "cost",
     "difference",
     "duration",
-    "error",
     "escape_html",
     "format_value",
     "interval",
@@ -47,19 +46,6 @@ def number(value: float | None, digits: int = 4) -> str:
     if abs(value) >= 10**digits:
         return f"{value:,.0f}"
     return f"{value:.{digits}g}"
-
-
-def error(mean: float | None, sem: float | None = None) -> str:
-    """Return an error in percent, with its standard error if there is one.
-
-    >>> error(3.6512, 0.104), error(4.0, None), error(None)
-    ('3.65 ± 0.10', '4.00', '–')
-    """
-    if mean is None or not math.isfinite(mean):
-        return MISSING
-    if sem is None or not math.isfinite(sem):
-        return f"{mean:.2f}"
-    return f"{mean:.2f} ± {sem:.2f}"
 
 
 def cost(extra_propagation: float | None) -> str:
@@ -142,7 +128,7 @@ def duration(seconds: float | None) -> str:
         return MISSING
     for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
         if seconds < limit:
-            return f"{number(seconds / unit, 2 if unit > 1 else 3)} {name}"
+            return f"{number(seconds / unit, 2)} {name}"
     return f"{number(seconds / 86400, 2)} days"
 
 

@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -16,14 +17,47 @@ from rst_tune.analysis import labels
 from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.files import write_text
-from rst_tune.records import Search
+from rst_tune.records import Metric, Search, Status
 from rst_tune.report import formatting, page_data
 from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.formatting import escape_html
 from rst_tune.report.panels import Panel, panels
+from rst_tune.report.status import budget_progress
 from rst_tune.report.terminal import table_points
 
-__all__ = ["answer_section", "assemble", "figure_data", "html_table", "render", "section", "write"]
+__all__ = [
+    "Content", "answer_section", "content", "figure_data", "html_table", "render", "script_json", "section", "write",
+]  # fmt: skip
+
+MAX_RUNNING = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """What a page shows: all that changes while a search runs. `links` maps a section to its title in the navigation.
+
+    Section by section it is a whole page, or the JSON by which an open page is updated.
+    """
+
+    name: str
+    links: Mapping[str, str]
+    sections: Sequence[str]
+    data: Mapping[str, Any]
+
+    @property
+    def nav(self) -> str:
+        """The links as HTML."""
+        return "".join(f'<a href="#{target}">{escape_html(title)}</a>' for target, title in self.links.items())
+
+    def to_html(self, *, live: bool = False, version: int = 0) -> str:
+        """Return one HTML file. With `live` it asks the server that it came from for what is newer than `version`."""
+        page = Template(_asset("page.html")).substitute(
+            title=escape_html(f"{self.name} · rst_tune"), name=escape_html(self.name), nav=self.nav,
+            body="\n".join(self.sections), css=_asset("page.css"), js=_asset("page.js"), plotly=_packed_plotly(),
+            data=script_json({**self.data, "version": version}), connect="; connect-src 'self'" if live else "",
+            live='<span id="live" role="status">live</span>' if live else "",
+        )  # fmt: skip
+        return page.encode("utf-8", "replace").decode()  # JSON may hold lone surrogates, which no file can
 
 
 def write(analysis: Analysis, path: Path | str) -> Path:
@@ -35,37 +69,35 @@ def write(analysis: Analysis, path: Path | str) -> Path:
 
 def render(analysis: Analysis) -> str:
     """Return the page of a search as one string."""
-    front, *rest = parts = panels(analysis)
+    return content(analysis).to_html()
+
+
+def content(analysis: Analysis) -> Content:
+    """Return what the page of a search shows."""
+    parts = panels(analysis)
     caveats = [formatting.sentence(caveat) for caveat in analysis.caveats]
     # The first clause is the heading; the baselines follow below it.
     heading, _, details = analysis.answer.partition("; ")
+    tables = {"front": _front_table(analysis), "running": _running_table(analysis.search)}
+    share = None if analysis.search.done else budget_progress(analysis.search)["share"]
     sections = [
-        answer_section(heading, caveats, page_data.key_figures(analysis), details),
-        section(front, _front_table(analysis)),
-        *(section(panel) for panel in rest),
+        answer_section(heading, caveats, page_data.key_figures(analysis), details, share),
+        *(section(panel, tables.get(panel.name, "")) for panel in parts),
         _trials(analysis.search),
         _account(analysis),
     ]
     links = {"answer": "Answer", **{p.name: p.name.capitalize() for p in parts}, "trials": "Trials", "how": "How"}
-    data = {"figures": figure_data(parts), "trials": page_data.trial_columns(analysis)}
-    return assemble(analysis.search.name, links, sections, data)
-
-
-def assemble(name: str, links: Mapping[str, str], sections: Iterable[str], data: Mapping[str, Any]) -> str:
-    """Return the page of some sections and their data; `links` maps a section to its title in the navigation."""
-    nav = "".join(f'<a href="#{target}">{escape_html(title)}</a>' for target, title in links.items())
-    page = Template(_asset("page.html")).substitute(
-        title=escape_html(f"{name} · rst_tune"), name=escape_html(name), nav=nav, body="\n".join(sections),
-        css=_asset("page.css"), js=_asset("page.js"), data=_script_json(data), plotly=_packed_plotly(),
-    )  # fmt: skip
-    return page.encode("utf-8", "replace").decode()  # JSON may hold lone surrogates, which no file can
+    metric = analysis.search.metric
+    named = {"title": metric.title, "percent": metric.unit == "%", "up": not metric.higher_is_better}
+    data = {"figures": figure_data(parts), "trials": page_data.trial_columns(analysis), "metric": named}
+    return Content(name=analysis.search.name, links=links, sections=sections, data=data)
 
 
 def _asset(name: str) -> str:
     return (files("rst_tune.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _script_json(data: Mapping[str, Any]) -> str:
+def script_json(data: Mapping[str, Any]) -> str:
     """Return JSON that cannot end the script element around it."""
     text = json.dumps(formatting.json_safe(data), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
@@ -90,7 +122,8 @@ def section(panel: Panel, after: str = "") -> str:
     """Return one section as HTML, with the HTML `after` at its end."""
     note = f'<p class="note">{escape_html(panel.note)}</p>' if panel.note else ""
     body = f'<p class="missing">{escape_html(panel.missing)}</p>' if panel.missing else _plots(panel) + _texts(panel)
-    return f'<section id="{panel.name}"><h2>{escape_html(panel.title)}</h2>{note}{body}{after}</section>'
+    half = " class=half" if panel.half else ""
+    return f'<section id="{panel.name}"{half}><h2>{escape_html(panel.title)}</h2>{note}{body}{after}</section>'
 
 
 def _plots(panel: Panel) -> str:
@@ -111,14 +144,19 @@ def _texts(panel: Panel) -> str:
 
 
 def answer_section(
-    answer: str, caveats: Sequence[str], numbers: Sequence[tuple[str, str]] = (), details: str = ""
+    answer: str,
+    caveats: Sequence[str],
+    numbers: Sequence[tuple[str, str]] = (),
+    details: str = "",
+    share: float | None = None,
 ) -> str:
-    """Return the first section: the answer as the heading, its details, key figures, caveats."""
+    """Return the first section: the answer as the heading, its details, key figures, the spent share, caveats."""
     head = f"<h1>{escape_html(formatting.sentence(answer))}</h1>"
     if details:
         head += f'<p class="details">{escape_html(formatting.sentence(details))}</p>'
     facts = "".join(f"<div><dt>{escape_html(k)}</dt><dd>{escape_html(v)}</dd></div>" for k, v in numbers)
     facts = f'<dl class="facts">{facts}</dl>' if facts else ""
+    facts += f'<progress value="{share:.4f}" aria-label="Share of the budget"></progress>' if share is not None else ""
     notes = "".join(f"<li>{escape_html(caveat)}</li>" for caveat in caveats)
     notes = f'<ul class="caveats" aria-label="Caveats">{notes}</ul>' if notes else ""
     return f'<section id="answer" class="answer">{head}{facts}{notes}</section>'
@@ -137,7 +175,7 @@ def _front_table(analysis: Analysis) -> str:
     points = table_points(analysis)
     if not points:
         return ""
-    columns = _front_columns(points, CostAxis.of(analysis.summaries))
+    columns = _front_columns(points, CostAxis.of(analysis.summaries), analysis.search.metric)
     rows = [
         _front_row(point, [cells[i] for cells in columns.values()], point is analysis.recommended)
         for i, point in enumerate(points)
@@ -146,16 +184,32 @@ def _front_table(analysis: Analysis) -> str:
     return html_table(heads, rows, "The front as a table", "front-table")
 
 
-def _front_columns(points: Sequence[ConfigSummary], axis: CostAxis) -> dict[str, list[str]]:
+def _running_table(search: Search) -> str:
+    trials = [t for t in search.trials if t.status is Status.RUNNING]
+    rows = []
+    for trial in trials[:MAX_RUNNING]:
+        values = trial.values(search.metric)
+        epoch = f"{len(values)} of {trial.epochs}"
+        error = search.metric.text(search.metric.error(values[-1]) if values else None)
+        passed = formatting.duration(max(0.0, search.updated_at - (trial.started_at or search.updated_at)))
+        cells = (f"#{trial.number}", labels.short(trial.config), trial.seed, epoch, error, passed)
+        rows.append(f"<tr>{''.join(f'<td>{escape_html(cell)}</td>' for cell in cells)}</tr>")
+    more = f'<p class="note under">{len(trials) - MAX_RUNNING} more.</p>' if len(trials) > MAX_RUNNING else ""
+    heads = ("trial", "method", "seed", "epoch", search.metric.title, "time")
+    return html_table(heads, rows, "Running trainings") + more if trials else ""
+
+
+def _front_columns(points: Sequence[ConfigSummary], axis: CostAxis, metric: Metric) -> dict[str, list[str]]:
     """Return the numbers of the front's table by column; length and radius only where they differ."""
+    unit = ", %" if metric.unit == "%" else f" {metric.title}"
     columns = {axis.name: [axis.text(p.compute) for p in points]}
     if axis.lengths_differ:
         columns["length"] = [formatting.multiple(p.config.horizon) for p in points]
         columns["extra"] = [formatting.cost(p.extra_propagation) for p in points]
     columns |= {
-        "posterior, %": [formatting.error(p.error_posterior, p.error_posterior_sd) for p in points],
-        "measured, %": [formatting.error(p.error_mean, p.error_sem) for p in points],
-        "test, %": [formatting.error(p.test_error_mean, p.test_error_sem) for p in points],
+        f"posterior{unit}": [metric.text(p.error_posterior, p.error_posterior_sd) for p in points],
+        f"measured{unit}": [metric.text(p.error_mean, p.error_sem) for p in points],
+        f"test{unit}": [metric.text(p.test_error_mean, p.test_error_sem) for p in points],
         "seeds": [formatting.seeds(p.seeds, p.seeds_total) for p in points],
         "P(non-dom.)": [formatting.probability(p.p_nondominated) for p in points],
     }
@@ -182,12 +236,11 @@ def _trials(search: Search) -> str:
     head = '<section id="trials"><h2>All trials</h2><p id="say" class="quiet" role="status"></p>'
     if not search.trials:
         return f'{head}<p class="missing">The record has no trial yet.</p></section>'
-    states = "".join(f"<option>{escape_html(s)}</option>" for s in sorted({t.status for t in search.trials}))
     return (
         f'{head}<p class="note">Every training of this search. A word filters the rows that contain it; '
         "<code>error&lt;4</code>, <code>compute&lt;=0.5</code> or <code>gamma_rst&gt;1</code> compares a column.</p>"
         '<div class="filters"><label>Filter<input type="search" id="filter" autocomplete="off"></label>'
-        f'<label>Status<select id="only"><option value="">all</option>{states}</select></label>'
+        '<label>Status<select id="only"><option value="">all</option></select></label>'
         '<label class="check"><input type="checkbox" id="front-only"> front only</label></div>'
         '<p class="count" id="count" role="status"></p>'
         '<div class="scroll" role="region" aria-label="All trials" tabindex="0">'

@@ -3,14 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from rst_tune.analysis.analysis import Analysis
-from rst_tune.records import SearchStarted, TrialConfig
+from rst_tune.records import PERCENT_ERROR, SearchStarted, Status, TrialConfig
 from rst_tune.report import formatting
 from rst_tune.report.figures.style import rounded
-from rst_tune.report.status import plain_trainings
+from rst_tune.report.status import PHASES, budget_progress, plain_trainings
 
 __all__ = ["account", "header_groups", "key_figures", "trial_columns"]
 
@@ -20,18 +20,26 @@ OPTIONAL = ("policy", "policy_options", "cap")
 
 
 def key_figures(analysis: Analysis) -> Rows:
-    """Return the few numbers beside the answer."""
+    """Return the few numbers beside the answer; those of the budget while the search runs."""
     search = analysis.search
     ended = sum(t.status.has_ended for t in search.trials)
     seeds = max((p.seeds for p in analysis.points), default=0)
+    progress = budget_progress(search)
     rows = [
-        ("state", "done" if search.done else f"unfinished ({search.phase})"),
+        ("state", PHASES[search.phase]),
         ("trials ended", f"{ended:,} of {len(search.trials):,}"),
         ("trained to the end", f"{len(search.finished()):,}"),
         ("seeds per front point", f"up to {seeds}" if seeds else formatting.MISSING),
         ("pairs spent", formatting.number(search.pairs)),
     ]
-    return [*rows, ("hypervolume", formatting.number(analysis.hypervolume))] if analysis.points else rows
+    rows += [("hypervolume", formatting.number(analysis.hypervolume))] if analysis.points else []
+    if not search.done:
+        rows.insert(2, ("running", f"{sum(t.status is Status.RUNNING for t in search.trials):,}"))
+        rows += [
+            ("of the budget", formatting.cost(progress["share"])),
+            ("time left", formatting.duration(progress["eta"])),
+        ]
+    return rows
 
 
 def account(analysis: Analysis) -> Rows:
@@ -50,7 +58,7 @@ def account(analysis: Analysis) -> Rows:
         ("workers", f"{len({(t.node, t.worker) for t in trials if t.started_at is not None})}"),
         ("first start", formatting.timestamp(min(started, default=None))),
         ("last end", formatting.timestamp(max(ended, default=None))),
-        ("reference point", f"error {formatting.number(point[0])} %, compute {formatting.multiple(point[1])}"
+        ("reference point", f"{search.metric.phrase(point[0])}, compute {formatting.multiple(point[1])}"
          if point else formatting.MISSING),
     ]  # fmt: skip
 
@@ -73,7 +81,7 @@ def header_groups(header: SearchStarted) -> dict[str, Rows]:
     """
     groups: dict[str, Rows] = {}
     for name, value in header.to_dict().items():
-        if name in ("event", "time") or not value:
+        if name in ("event", "time") or not value or value == asdict(PERCENT_ERROR):
             continue
         if isinstance(value, Mapping):
             groups[name] = _dotted(value)
@@ -95,7 +103,7 @@ def _dotted(tree: Mapping[str, Any], prefix: str = "") -> Rows:
 def trial_columns(analysis: Analysis) -> dict[str, Any]:
     """Return every trial as columns. What a copied configuration needs has all its digits; the rest is rounded."""
     verdicts = {p.config_id: p.verdict for p in analysis.points}
-    trials = analysis.search.trials
+    trials, metric = analysis.search.trials, analysis.search.metric
     configs = [t.config for t in trials]
     columns: dict[str, Any] = {
         "key": [t.key for t in trials],
@@ -105,8 +113,8 @@ def trial_columns(analysis: Analysis) -> dict[str, Any]:
         "compute": rounded(t.compute for t in trials),
         "extra": rounded(c.extra_propagation for c in configs),
         "gamma_rst": rounded(c.gamma_rst for c in configs),
-        "error": rounded(t.error for t in trials),
-        "test": rounded(t.test_error for t in trials),
+        "error": rounded(None if t.error is None else metric.value(t.error) for t in trials),
+        "test": rounded(None if t.test_error is None else metric.value(t.test_error) for t in trials),
         "seconds": rounded(t.seconds for t in trials),
         "pairs": rounded(t.pairs for t in trials),
         "gamma_gnr": [c.gamma_gnr for c in configs],

@@ -9,16 +9,19 @@ from rst_tune.analysis import labels
 from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.analysis.surface import error_surface
+from rst_tune.records import Metric, Status
 from rst_tune.report import figures, formatting
 from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.figures.front import visible_range
 from rst_tune.report.figures.space import MAX_COINS, MAX_LINES
 
-__all__ = ["FRONT_NOTE", "Panel", "baselines", "figure_panel", "panels"]
+__all__ = ["FRONT_NOTE", "Panel", "baselines", "better_note", "figure_panel", "front_figure", "panels"]
 
 MAX_SCHEDULES = 12
+MAX_FAILURES = 8
+FAILURES = (Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED, Status.LOST)
 FRONT_NOTE = (
-    "Left is cheaper, down is better. Markers are measured means, bars are one standard error over seeds. The line "
+    " Markers are measured means, bars are one standard error over seeds. The line "
     "joins the front at the posterior means of the surrogate, which is fitted to all trials and corrects for lucky "
     "seeds."
 )
@@ -29,7 +32,10 @@ COMPUTE_NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One section: title, note, and figures by caption or texts by heading; `missing` says why there are none."""
+    """One section: title, note, and figures by caption or texts by heading; `missing` says why there are none.
+
+    Two neighbours of which both are `half` share a row.
+    """
 
     name: str
     title: str
@@ -37,14 +43,15 @@ class Panel:
     plots: Mapping[str, go.Figure] | None = None
     texts: Sequence[tuple[str, str]] = ()
     missing: str = ""
+    half: bool = False
 
 
-def figure_panel(name: str, title: str, note: str, figure: go.Figure) -> Panel:
+def figure_panel(name: str, title: str, note: str, figure: go.Figure, *, half: bool = False) -> Panel:
     """Return a section of one figure, or of the reason why the figure is empty."""
     missing = (figure.layout.meta or {}).get("missing", "")
     if missing:
-        return Panel(name=name, title=title, missing=missing)
-    return Panel(name=name, title=title, note=note, plots={"": figure})
+        return Panel(name=name, title=title, missing=missing, half=half)
+    return Panel(name=name, title=title, note=note, plots={"": figure}, half=half)
 
 
 def panels(analysis: Analysis) -> list[Panel]:
@@ -52,14 +59,21 @@ def panels(analysis: Analysis) -> list[Panel]:
     return [
         _front(analysis),
         _growth(analysis),
+        *([] if analysis.search.done else [_running(analysis)]),
+        _importance(analysis),
         _schedules(analysis),
         _map(analysis),
-        _importance(analysis),
         _questions(analysis),
-        _coordinates(analysis.summaries),
+        _coordinates(analysis.summaries, analysis.search.metric),
         _timeline(analysis),
         _rungs(analysis),
+        *_failures(analysis),
     ]
+
+
+def better_note(metric: Metric) -> str:
+    """Return which corner of the front's figure is the best one."""
+    return f"Left is cheaper, {'up' if metric.higher_is_better else 'down'} is better."
 
 
 def baselines(analysis: Analysis) -> dict[str, ConfigSummary]:
@@ -69,14 +83,21 @@ def baselines(analysis: Analysis) -> dict[str, ConfigSummary]:
 
 
 def _front(analysis: Analysis) -> Panel:
-    points, note = analysis.summaries, FRONT_NOTE
+    points, metric = analysis.summaries, analysis.search.metric
+    note = better_note(metric) + FRONT_NOTE
     if CostAxis.of(points).lengths_differ:
         note += COMPUTE_NOTE + " The dashed curve is the base optimizer trained longer or shorter."
     span = visible_range(points)
     above = sum(p.error_mean > span[1] for p in points) if span else 0
     if above:
-        note += f" Outside the figure, until a double click: {above:,} with a higher error."
-    return figure_panel("front", "The front", note, figures.front(points, analysis.recommended, baselines(analysis)))
+        worse = "lower" if metric.higher_is_better else "higher"
+        note += f" Outside the figure, until a double click: {above:,} with a {worse} {metric.name}."
+    return figure_panel("front", "The front", note, front_figure(analysis))
+
+
+def front_figure(analysis: Analysis) -> go.Figure:
+    """Return the front of a search, with the recommendation and the baselines."""
+    return figures.front(analysis.summaries, analysis.recommended, baselines(analysis), analysis.search.metric)
 
 
 def _growth(analysis: Analysis) -> Panel:
@@ -84,11 +105,29 @@ def _growth(analysis: Analysis) -> Panel:
         "The area between the front and the reference point, over the compute spent, by the present posterior means "
         "of the configurations. Where the curve is flat, the search found nothing better."
     )
-    return figure_panel("growth", "Growth of the front", note, figures.hypervolume(analysis.hypervolume_history))
+    figure = figures.hypervolume(analysis.hypervolume_history)
+    return figure_panel("growth", "Growth of the front", note, figure, half=True)
+
+
+def _running(analysis: Analysis) -> Panel:
+    figure = figures.running(analysis.search.trials, analysis.search.metric)
+    note = "One line per training, in grey the latest that ended."
+    return figure_panel("running", "Running trainings", note, figure, half=True)
+
+
+def _failures(analysis: Analysis) -> list[Panel]:
+    failed = [t for t in analysis.search.trials if t.status in FAILURES]
+    if not failed:
+        return []
+    latest = sorted(failed, key=lambda t: -(t.ended_at or 0.0))[:MAX_FAILURES]
+    texts = [(f"#{t.number} {t.status}: {labels.describe(t.config)}", t.reason or "no reason given") for t in latest]
+    note = f"The latest {len(latest)} of {len(failed):,}." if len(failed) > len(latest) else ""
+    return [Panel(name="failures", title="Failures", note=note, texts=texts)]
 
 
 def _schedules(analysis: Analysis) -> Panel:
     title, front, axis = "The schedules of the front", analysis.points, CostAxis.of(analysis.summaries)
+    metric = analysis.search.metric
     drawn = [p for p in front if p.preview.curve][:MAX_SCHEDULES]
     if not drawn:
         reason = "the record has no preview of these schedules" if front else "there is no front yet"
@@ -99,20 +138,18 @@ def _schedules(analysis: Analysis) -> Panel:
     )
     if len(front) > len(drawn):
         note += f" {len(drawn)} of the {len(front)} configurations of the front."
+    extra = "" if axis.lengths_differ else " extra"
     plots = {
-        f"{labels.describe(p.config)}\n{formatting.error(p.error_mean, p.error_sem)} % at {_cost(axis, p)}":
+        f"{labels.describe(p.config)}\n{metric.with_unit(p.error_mean, p.error_sem)} at {axis.text(p.compute)}{extra}":
             figures.schedule(p)
         for p in drawn
     }  # fmt: skip
     return Panel(name="schedules", title=title, note=note, plots=plots)
 
 
-def _cost(axis: CostAxis, point: ConfigSummary) -> str:
-    return f"{axis.text(point.compute)}{'' if axis.lengths_differ else ' extra'}"
-
-
 def _map(analysis: Analysis) -> Panel:
-    title = f"Error over {CostAxis.of(analysis.summaries).noun} and γ"
+    metric = analysis.search.metric
+    title = f"{metric.name[:1].upper()}{metric.name[1:]} over {CostAxis.of(analysis.summaries).noun} and γ"
     note, surface = (
         "One marker per configuration; diamonds are on the front. Darker is better.",
         error_surface(analysis),
@@ -122,39 +159,43 @@ def _map(analysis: Analysis) -> Panel:
             " The shade is the posterior mean of the surrogate around one point of the front, the recommended one if "
             "its ascents cost anything: only γ and the mean of p(t) vary."
         )
-    return figure_panel("map", title, note, figures.landscape(analysis.summaries, surface))
+    return figure_panel("map", title, note, figures.landscape(analysis.summaries, surface, metric))
 
 
 def _importance(analysis: Analysis) -> Panel:
     title, result = "Parameter importance", analysis.importance
     caveats = " ".join(formatting.sentence(caveat) for caveat in result.caveats)
     if not result.values:
-        return Panel(name="importance", title=title, missing=caveats)
+        return Panel(name="importance", title=title, missing=caveats, half=True)
     finished = len(analysis.search.finished())
     note = f"Functional ANOVA over {result.trials:,} of {finished:,} finished trials. {caveats}"
-    return figure_panel("importance", title, note, figures.importances(result.values))
+    return figure_panel("importance", title, note, figures.importances(result.values), half=True)
 
 
 def _questions(analysis: Analysis) -> Panel:
-    texts = [(answer.question, answer.text) for answer in analysis.questions]
-    return Panel(name="questions", title="The questions of the paper, answered by this search", texts=texts)
+    title, texts = "The questions of the paper", [(answer.question, answer.text) for answer in analysis.questions]
+    reasons = {text for _, text in texts}
+    if len(reasons) == 1:  # none of them was asked
+        return Panel(name="questions", title=title, missing=formatting.sentence(reasons.pop()))
+    return Panel(name="questions", title=title, texts=texts)
 
 
-def _coordinates(points: Sequence[ConfigSummary]) -> Panel:
+def _coordinates(points: Sequence[ConfigSummary], metric: Metric) -> Panel:
     note = "One line per configuration, over all parameters that differ between configurations."
     if len(points) > MAX_LINES:
         note += f" Of {len(points):,} configurations, the front and {MAX_LINES} others are drawn, evenly by rank."
-    return figure_panel("coordinates", "Parallel coordinates", note, figures.parallel(points))
+    return figure_panel("coordinates", "Parallel coordinates", note, figures.parallel(points, metric))
 
 
 def _timeline(analysis: Analysis) -> Panel:
     note = "One row per worker, one bar per trial. In a gap the worker was idle."
     figure = figures.timeline(analysis.search.trials, analysis.search.updated_at)
-    return figure_panel("timeline", "Timeline of the workers", note, figure)
+    return figure_panel("timeline", "Timeline of the workers", note, figure, half=True)
 
 
 def _rungs(analysis: Analysis) -> Panel:
     note = "A rung that ranks configurations as the full training does has points that rise from left to right."
     known = "; ".join(map(str, analysis.rung_correlations))
     note += f" Rank correlation with the final error: {known}." if known else ""
-    return figure_panel("rungs", "Errors at the rungs and final errors", note, figures.rungs(analysis.search.trials))
+    figure = figures.rungs(analysis.search.trials, analysis.search.metric)
+    return figure_panel("rungs", "Errors at the rungs and final errors", note, figure, half=True)

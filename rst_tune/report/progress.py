@@ -18,17 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rst_tune.analysis import pareto
-from rst_tune.records import Phase, Search, Status
+from rst_tune.records import PERCENT_ERROR, Metric, Phase, Search, Status
 from rst_tune.report import formatting
+from rst_tune.report.status import PHASES
 
 __all__ = ["ProgressView", "Snapshot", "snapshot"]
 
-PHASES = {
-    Phase.SEARCH: "searching",
-    Phase.CONFIRM: "confirming",
-    Phase.TEST: "reading the test set",
-    Phase.DONE: "done",
-}
 ACCIDENTS = (Status.STOPPED, Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED, Status.LOST)
 
 
@@ -44,6 +39,7 @@ class Snapshot:
     pairs: float
     measured_hypervolume: float | None
     measured_error: float | None
+    metric: Metric = PERCENT_ERROR
     share: float | None = None
     eta: float | None = None
 
@@ -54,7 +50,7 @@ class Snapshot:
         parts += [f"{self.counts[s]} {s}" for s in ACCIDENTS if self.counts.get(s)]
         parts += [f"{formatting.number(self.pairs)} pairs"]
         parts += [f"{100 * self.share:.0f} % of the budget"] if self.share is not None else []
-        parts += [f"lowest measured error {self.measured_error:.2f} %"] if self.measured_error is not None else []
+        parts += [f"best measured {self.metric.phrase(self.measured_error)}"] if self.measured_error is not None else []
         if self.measured_hypervolume is not None:
             parts.append(f"measured hypervolume {self.measured_hypervolume:.3f}")
         return parts
@@ -78,6 +74,7 @@ def snapshot(search: Search, *, share: float | None = None, eta: float | None = 
         pairs=search.pairs,
         measured_hypervolume=pareto.hypervolume(points, reference) if points and reference else None,
         measured_error=min((error for error, _ in points), default=None),
+        metric=search.metric,
         share=share,
         eta=eta,
     )

@@ -1,22 +1,30 @@
 """The state of a search as plain data: the one source of `status` and `status --json`."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from rst_tune.analysis.analysis import Analysis
-from rst_tune.records import Role, Search
+from rst_tune.records import Phase, Role, Search
 from rst_tune.report.formatting import json_safe
 
-__all__ = ["plain_trainings", "status_rows"]
+__all__ = ["PHASES", "budget_progress", "plain_trainings", "status_rows"]
+
+PHASES = {
+    Phase.SEARCH: "searching",
+    Phase.CONFIRM: "confirming",
+    Phase.TEST: "reading the test set",
+    Phase.DONE: "done",
+}
 
 
-def status_rows(analysis: Analysis, *, share: float | None = None, eta: float | None = None) -> dict[str, Any]:
+def status_rows(analysis: Analysis) -> dict[str, Any]:
     """Return the state of a search, ready for JSON; what is unknown or not finite is None.
 
     `hypervolume` is that of the delivered front, `best_error` the lowest measured error of one finished trial,
-    `share` the spent part of the budget and `eta` the remaining time in seconds, if the caller can tell.
+    `share` the spent part of the budget and `eta` the remaining time in seconds.
     """
     search, point = analysis.search, analysis.reference
     rows = {
@@ -30,8 +38,7 @@ def status_rows(analysis: Analysis, *, share: float | None = None, eta: float | 
         "plain_trainings": plain_trainings(search),
         "device_hours": search.device_hours,
         "budget": _budget(search),
-        "share": share,
-        "eta": eta,
+        **budget_progress(search),
         "front_size": len(analysis.points),
         "hypervolume": analysis.hypervolume if analysis.points else None,
         "reference": {"error": point[0], "compute": point[1]} if point else None,
@@ -50,12 +57,22 @@ def plain_trainings(search: Search) -> float | None:
     return search.pairs / pairs if pairs else None
 
 
+def budget_progress(search: Search) -> dict[str, float | None]:
+    """Return the share of the budget that is spent, and the seconds left at the pace so far."""
+    limits = _budget(search).values()
+    share = next((1 - budget["left"] / budget["limit"] for budget in limits if 0 < budget["limit"] < math.inf), None)
+    if search.done or not share or share >= 1 or not search.header.time:
+        return {"share": share, "eta": None}
+    return {"share": share, "eta": (search.updated_at - search.header.time) * (1 - share) / share}
+
+
 def _budget(search: Search) -> dict[str, dict[str, float]]:
     """Return each limit of the experiment's budget with what is left of it."""
     limits: Mapping[str, Any] = search.header.experiment.get("budget") or {}
     spent = {
         "pairs": search.pairs,
         "trainings": plain_trainings(search) or 0.0,
+        "epochs": search.pairs / (search.header.steps_per_epoch or 1),
         "trials": float(len({t.config_id for t in search.trials if t.role is Role.SEARCH})),
         "device_hours": search.device_hours,
     }

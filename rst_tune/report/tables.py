@@ -1,7 +1,7 @@
 """Tables of the smaller commands (plan, train, list, doctor), the JSON of `compare`, and the progress of `train`."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -97,10 +97,11 @@ def training_table(result: Mapping[str, Any]) -> RenderableType:
 
 def listing_table(entries: Sequence[Mapping[str, str]]) -> Table:
     """Return named entries, one per row; a column that is empty everywhere is left out."""
-    names = [name for name in ("name", "used", "description", "citation") if any(e.get(name) for e in entries)]
-    table = column_table(*names)
+    columns = ("name", "used", "cost", "description", "options", "citation")
+    names = [name for name in columns if any(e.get(name) for e in entries)]
+    table = column_table(*names, numbers=["cost"])
     for column, name in zip(table.columns, names, strict=True):
-        column.no_wrap = name in ("name", "used")
+        column.no_wrap = name in ("name", "used", "cost")
     for entry in entries:
         add_row(table, *(entry.get(name, "") for name in names))
     return table
@@ -131,14 +132,17 @@ def comparison_rows(comparison: Comparison) -> dict[str, Any]:
     return plain
 
 
-def follow(steps: Iterable[Step], console: Console, *, quiet: bool = False) -> None:
-    """Consume the steps of a training; show a bar in a terminal, one line per epoch elsewhere."""
+def follow(steps: Iterable[Step], describe: Callable[[], str], console: Console, *, quiet: bool = False) -> None:
+    """Consume the steps of a training; show a bar in a terminal, one line per epoch elsewhere.
+
+    `describe` returns the result of the epoch that just ended.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     live = console.is_terminal and not quiet
     with Progress(*columns, console=console, transient=True, disable=not live) as bar:
         task = bar.add_task("training", total=None)
         for step in steps:
-            error = "" if step.metrics is None else f"error {step.metrics.get('validation_error', float('nan')):.2f} %"
+            error = "" if step.metrics is None else describe()
             bar.update(task, completed=step.step, total=step.total_steps, description=error or None)
             if error and not live and not quiet:
                 console.print(f"step {step.step} of {step.total_steps}: {error}", highlight=False)

@@ -10,6 +10,7 @@ from rst_tune.analysis import labels, published
 from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.compare import Comparison
 from rst_tune.analysis.replicates import ConfigSummary
+from rst_tune.records import PERCENT_ERROR, Metric
 from rst_tune.report import formatting
 from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.rich_tables import FittedTable, add_row, bullets, column_table, row_table, text
@@ -31,7 +32,6 @@ NOTES = {
     "extra": "extra: extra propagation; SAM has 100 %",
     "length": "length: share of the recipe's epochs",
     "expect": "expect: posterior mean of the surrogate, which defines the front",
-    "error %": "error: measured mean ± standard error over seeds",
     "P": "P: probability that no other configuration is both cheaper and better",
 }
 
@@ -46,12 +46,22 @@ def front_table(analysis: Analysis, width: int | None = None, limit: int | None 
     if points:
         shown = _spread(points, analysis.recommended, limit)
         axis = CostAxis.of(analysis.summaries)
-        columns = _front_columns(shown, analysis.recommended, axis)
+        columns = _front_columns(shown, analysis.recommended, axis, analysis.search.metric)
         numbers = [name for name in columns if name not in ("verdict", "method")]
+        metric = analysis.search.metric
         notes = NOTES if axis.lengths_differ else {**NOTES, "extra": "→: recommended"}
+        notes = {**notes, metric.title: f"{metric.name}: measured mean ± standard error over seeds"}
         if any(p.diverged for p in shown):
             notes = {**notes, "seeds": "seeds: 2 of 3: one diverged, and counts with the error of guessing"}
-        drop = ("verdict", "seeds", *(("extra",) if axis.lengths_differ else ()), "expect", "test %", "P", "ρ")
+        drop = (
+            "verdict",
+            "seeds",
+            *(("extra",) if axis.lengths_differ else ()),
+            "expect",
+            _test_title(metric),
+            "P",
+            "ρ",
+        )
         parts += [
             Text(""),
             FittedTable(columns=columns, numbers=numbers, drop=drop, cut="method", notes=notes, width=width),
@@ -86,14 +96,14 @@ def _spread(
 
 
 def _front_columns(
-    points: Sequence[ConfigSummary], recommended: ConfigSummary | None, axis: CostAxis
+    points: Sequence[ConfigSummary], recommended: ConfigSummary | None, axis: CostAxis, metric: Metric
 ) -> dict[str, list[Text]]:
     """Return the cells of each column, without columns that have no value; length and radius only where they differ."""
     columns = {
         axis.name: [text("→ " * (p is recommended) + axis.text(p.compute)) for p in points],
-        "expect": [text(formatting.error(p.error_posterior)) for p in points],
-        "error %": [text(_compact(p.error_mean, p.error_sem)) for p in points],
-        "test %": [text(_compact(p.test_error_mean, p.test_error_sem)) for p in points],
+        "expect": [text(metric.text(p.error_posterior)) for p in points],
+        metric.title: [text(_compact(p.error_mean, p.error_sem, metric)) for p in points],
+        _test_title(metric): [text(_compact(p.test_error_mean, p.test_error_sem, metric)) for p in points],
         "seeds": [text(formatting.seeds(p.seeds, p.seeds_total)) for p in points],
         "P": [text(formatting.probability(p.p_nondominated), style=STYLES[p.verdict]) for p in points],
         "verdict": [text(p.verdict, style=STYLES[p.verdict]) for p in points],
@@ -109,13 +119,17 @@ def _front_columns(
     return {name: cells for name, cells in columns.items() if any(cell.plain != formatting.MISSING for cell in cells)}
 
 
-def _compact(mean: float | None, sem: float | None) -> str:
-    return formatting.error(mean, sem).replace(" ", "")
+def _test_title(metric: Metric) -> str:
+    return "test %" if metric.unit == "%" else f"test {metric.title}"
 
 
-def status_table(analysis: Analysis, *, share: float | None = None, eta: float | None = None) -> RenderableType:
+def _compact(mean: float | None, sem: float | None, metric: Metric = PERCENT_ERROR) -> str:
+    return metric.text(mean, sem).replace(" ", "")
+
+
+def status_table(analysis: Analysis) -> RenderableType:
     """Return the state of a search, from the same rows as `status --json`."""
-    status = status_rows(analysis, share=share, eta=eta)
+    status = status_rows(analysis)
     counts = ", ".join(f"{n:,} {name}" for name, n in status["counts"].items())
     rows = [
         ("phase", status["phase"]),
@@ -132,14 +146,14 @@ def status_table(analysis: Analysis, *, share: float | None = None, eta: float |
         ),
         *((f"rung after {rung['share']}", _rung_text(rung)) for rung in status["rung_correlations"]),
         ("last event", formatting.timestamp(status["updated_at"])),
-        ("time left", f"about {formatting.duration(eta)}" if status["eta"] is not None else ""),
+        ("time left", f"about {formatting.duration(status['eta'])}" if status["eta"] is not None else ""),
         ("directory", status["directory"]),
     ]
     return row_table([(name, value) for name, value in rows if value], status["name"])
 
 
 def _budget_text(name: str, limit: float, left: float) -> str:
-    unit = {"trainings": "plain trainings"}.get(name, name.replace("_", "-"))
+    unit = {"trainings": "plain trainings", "epochs": "plain epochs"}.get(name, name.replace("_", "-"))
     return f"{formatting.number(limit)} {unit}, {formatting.number(left)} left"
 
 
@@ -155,12 +169,14 @@ def compare_table(comparison: Comparison) -> RenderableType:
     for entry in comparison.entries:
         cells = (formatting.number(float(n)) for n in (len(entry.analysis.points), entry.pairs, entry.hypervolume))
         add_row(volumes, entry.name, *cells, formatting.interval(entry.low, entry.high))
-    head = f"error within {comparison_axis(comparison).name}"
+    metric = comparison.entries[0].analysis.search.metric
+    head = f"{metric.name} within {comparison_axis(comparison).name}"
     names = (head, *(entry.name for entry in comparison.entries))
     table = column_table(*names, numbers=names)
     for row in errors_by_cost(comparison):
         add_row(table, *row)
-    note = f"Other searches: difference from {names[1]} with a 95 % interval; below 0 is better."
+    side = "above" if metric.higher_is_better else "below"
+    note = f"Other searches: difference from {names[1]} with a 95 % interval; {side} 0 is better."
     return Group(volumes, Text(""), table, text(note, style="dim"), *bullets(comparison.caveats))
 
 
@@ -171,13 +187,20 @@ def errors_by_cost(comparison: Comparison) -> list[list[str]]:
     """
     first, *others = comparison.entries
     axis = comparison_axis(comparison)
-    gaps = {(g.name, g.cost): formatting.difference(g.difference, g.low, g.high) for g in comparison.differences}
+    metric = first.analysis.search.metric
+    gaps = {(g.name, g.cost): _gap(metric, g.difference, g.low, g.high) for g in comparison.differences}
     rows = []
     for cost in sorted({gap.cost for gap in comparison.differences}):
         errors = [p.error_posterior for p in first.analysis.points if p.compute <= cost + 1e-9]
         cells = [gaps.get((entry.name, cost), formatting.MISSING) for entry in others]
-        rows.append([axis.text(cost), formatting.error(min(errors)), *cells])
+        rows.append([axis.text(cost), metric.text(min(errors)), *cells])
     return rows
+
+
+def _gap(metric: Metric, gap: float, low: float | None, high: float | None) -> str:
+    """Return a difference with its interval in brackets, as the metric is written."""
+    value, _, ends = metric.difference(gap, low, high).partition(", ")
+    return f"{value} [{ends.replace(' to ', ', ')}]" if ends else value
 
 
 def comparison_axis(comparison: Comparison) -> CostAxis:
@@ -229,10 +252,7 @@ def _published_columns(rows: Sequence[published.PublishedRow]) -> dict[str, list
 
 
 def _own_columns(pairs: Sequence[published.Beside | None]) -> dict[str, list[Text]]:
-    yours = [f"{formatting.error(_own_error(p))} {p.split}" if p else "" for p in pairs]
+    errors = [(p.ours.test_error_mean if p.split == "test" else p.ours.error_mean) if p else None for p in pairs]
+    yours = [f"{PERCENT_ERROR.text(e)} {p.split}" if p else "" for p, e in zip(pairs, errors, strict=True)]
     gaps = [formatting.difference(p.difference, p.low, p.high) if p else "" for p in pairs]
     return {"yours %": [text(cell) for cell in yours], "difference": [text(cell) for cell in gaps]}
-
-
-def _own_error(pair: published.Beside) -> float | None:
-    return pair.ours.test_error_mean if pair.split == "test" else pair.ours.error_mean

@@ -5,7 +5,7 @@ MLflow in order and once, in the background. So an unreachable server does not b
 and an empty store is filled again by `sync`.
 """
 
-from rst_tune.tracking.client import check_host, check_store, public_uri
+from rst_tune.tracking.client import check_host, check_store, check_uri, public_uri
 from rst_tune.tracking.models import log_models
 from rst_tune.tracking.syncer import SyncResult
 from rst_tune.tracking.tracker import NullTracker, Tracker, log_results, sync
@@ -18,6 +18,7 @@ __all__ = [
     "UiLinks",
     "check_host",
     "check_store",
+    "check_uri",
     "log_models",
     "log_results",
     "public_uri",

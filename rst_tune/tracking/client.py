@@ -24,6 +24,7 @@ __all__ = [
     "artifact_root",
     "check_host",
     "check_store",
+    "check_uri",
     "connect",
     "embedded_uri",
     "explain",
@@ -39,6 +40,7 @@ TARGET_FILE = "target.json"
 DATABASE = "mlflow.db"
 ARTIFACTS = "mlartifacts"
 CONNECT_SECONDS = 10.0
+SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks", "databricks-uc")
 PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 # One short retry per request: a sync that fails is repeated later, and the event log keeps everything until then.
@@ -83,7 +85,7 @@ def resolve_uri(
     explicit = uri or (before.uri if before and before.explicit else None)
     chosen = explicit or os.environ.get("MLFLOW_TRACKING_URI") or (before.uri if before else embedded_uri(directory))
     target = Target(
-        uri=_checked(chosen),
+        uri=check_uri(chosen),
         experiment=experiment or (before.experiment if before else None),
         explicit=explicit is not None,
     )
@@ -94,14 +96,15 @@ def resolve_uri(
     return target
 
 
-def _checked(uri: str) -> str:
+def check_uri(uri: str) -> str:
+    """Return the URI of a store. Raises where MLflow has no such stores, or where its credentials are missing."""
     register_url(uri)
     if HIDDEN in uri:
         raise InputError(
             f"the tracking URI of this search has credentials, which are not kept ({uri}): give it again, as --uri or "
             "as MLFLOW_TRACKING_URI, or put them into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
         )
-    if urlsplit(uri).scheme in ("", "file"):
+    if urlsplit(uri).scheme.partition("+")[0] not in SCHEMES:
         raise InputError(
             f"a tracking URI is http(s)://... or a database such as sqlite:///..., but got {redact_text(uri)!r}: "
             "leave it out to keep the runs inside the output directory"

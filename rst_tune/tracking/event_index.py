@@ -23,7 +23,7 @@ from rst_tune.records import (
     scored_trials,
 )
 from rst_tune.records.events import TrialEvent
-from rst_tune.records.log import parse_line
+from rst_tune.records.log import new_lines, parse_line
 from rst_tune.tracking import names
 from rst_tune.tracking.mapping import MetricPoint, milliseconds
 
@@ -81,17 +81,14 @@ class EventLogIndex:
 
     def read(self) -> None:
         """Read what was appended since the last call, up to the last complete line."""
-        with self.path.open("rb") as file:
-            begin = self._offset
-            file.seek(begin)
-            for raw in file:
-                if not raw.endswith(b"\n"):
-                    break
-                start, self._offset = self._offset, self._offset + len(raw)
-                self._add_line(raw, start)
-            if self._offset > begin:
-                # The writer does not flush epochs. Without this, a crash of the machine could take back lines whose
-                # delivery was noted already, and the lines written in their place would never be sent.
+        begin = self._offset
+        for end, raw in new_lines(self.path, begin):
+            self._offset = end
+            self._add_line(raw, end - len(raw))
+        if self._offset > begin:
+            # The writer does not flush epochs. Without this, a crash of the machine could take back lines whose
+            # delivery was noted already, and the lines written in their place would never be sent.
+            with self.path.open("rb") as file:
                 os.fsync(file.fileno())
 
     def since(self, offset: int) -> list[Entry]:

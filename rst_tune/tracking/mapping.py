@@ -89,7 +89,10 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRecord:
-    """What is known of a search from its first event, without credentials. `task_params` go to the children as well."""
+    """What is known of a search from its first event, without credentials.
+
+    `task_params` go to the children as well; `metric` is the name of the metric.
+    """
 
     search_id: str
     name: str
@@ -99,6 +102,7 @@ class SearchRecord:
     tags: Mapping[str, str]
     files: Mapping[str, Any]
     dataset: DatasetRecord | None
+    metric: str = ""
 
 
 def milliseconds(seconds: float) -> int:
@@ -125,6 +129,7 @@ def search_record(header: SearchStarted) -> SearchRecord:
         tags={**tags, names.COMMIT: header.commit} if header.commit else tags,
         files={path: content for path, content in files.items() if content},
         dataset=_dataset(redact(header.data), task.get("data") or {}) if header.data else None,
+        metric=header.metric.name,
     )
 
 
@@ -211,7 +216,7 @@ def extend_batch(
             if trial.status is Status.RUNNING:
                 batch.status, batch.end = RUNNING, None
         case EpochsReported():
-            batch.metrics.extend(_epoch_points(event, epochs))
+            batch.metrics.extend(_epoch_points(event, epochs, search.metric))
         case RungReached():
             batch.metrics.append(_point(names.RUNG_ERROR, event.error, event.time, event.epoch))
         case TrialEnded():
@@ -245,7 +250,7 @@ def _numbers(trial: Trial) -> list[MetricPoint]:
     return [_point(name, value, trial.sampled_at, 0) for name, value in found.items() if _is_number(value)]
 
 
-def _epoch_points(event: EpochsReported, reported: int) -> list[MetricPoint]:
+def _epoch_points(event: EpochsReported, reported: int, metric: str) -> list[MetricPoint]:
     """Return the values of the epochs after `reported`: a resumed trial reports its last epochs again."""
     pairs = event.metrics.get(names.PAIRS, [])
     points = []
@@ -255,7 +260,7 @@ def _epoch_points(event: EpochsReported, reported: int) -> list[MetricPoint]:
             if epoch <= reported or name == names.EXTRA_PROPAGATION:
                 continue
             points.append(_point(name, value, event.time, epoch))
-            if name in names.BY_PAIRS and index < len(pairs) and math.isfinite(pairs[index]):
+            if name in (*names.BY_PAIRS, metric) and index < len(pairs) and math.isfinite(pairs[index]):
                 points.append(_point(name + names.BY_PAIRS_SUFFIX, value, event.time, pairs[index]))
     return points
 

@@ -1,7 +1,7 @@
 """The names of the metrics, parameters, tags and artifacts that are written to MLflow.
 
-Errors are in percent. Metrics per epoch keep the names of the event log (`train_loss`, `validation_error`, ...), with
-the epoch as step; the names below are added by tracking.
+Errors are minimized; those of a classifier are in percent. Metrics per epoch keep the names of the event log
+(`train_loss`, `validation_error`, ...), with the epoch as step; the names below are added by tracking.
 """
 
 # Metrics of a trial that are known when it is sampled: parameters repeated as metrics, because MLflow filters
@@ -32,7 +32,7 @@ SECONDS_SPENT = "seconds_spent"
 RUNG_ERROR = "rung_error"
 """Validation error at a rung, with the rung's epoch as step."""
 BY_PAIRS = ("validation_error", "train_loss")
-"""Metrics per epoch that are logged a second time, with the pairs as step."""
+"""Metrics per epoch that are logged a second time, with the pairs as step; the search's own metric is another."""
 BY_PAIRS_SUFFIX = "_by_pairs"
 
 # Metrics of the search. The step is the number of ended trials so far.

@@ -117,8 +117,15 @@ class SyncResult:
 class Syncer:
     """Syncs one search to one store."""
 
-    def __init__(self, directory: Path, uri: str | None = None, experiment: str | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        uri: str | None = None,
+        experiment: str | None = None,
+        draw_front: Callable[[Analysis], Path] | None = None,
+    ) -> None:
         self.directory = Path(directory)
+        self._draw_front = draw_front
         target = resolve_uri(self.directory, uri, experiment)
         self.uri = target.uri
         self.path = self.directory / FOLDER / f"{store_name(self.directory, self.uri)}.json"
@@ -127,7 +134,14 @@ class Syncer:
         self._store: Store | None = None
         self._analysis: tuple[object, Analysis] | None = None
 
-    def run(self, *, lock_timeout: float = 5.0, verify: bool = False, analysis: Analysis | None = None) -> SyncResult:
+    def run(
+        self,
+        *,
+        lock_timeout: float = 5.0,
+        verify: bool = False,
+        analysis: Analysis | None = None,
+        with_front: bool = True,
+    ) -> SyncResult:
         """Send what is pending. An unreachable store is not an error: the result names the problem.
 
         Args:
@@ -135,13 +149,14 @@ class Syncer:
             verify: ask the store whether it still has the search even if nothing is pending, and upload in parallel
                 if much is. A running search needs neither.
             analysis: the analysis of the search, if there is one; it is used if it is that of the present state.
+            with_front: analyse the search and send its front, too; without it, events alone are sent.
 
         Raises:
             BusyError: another process syncs the search.
         """
         try:
             with file_lock(self.path.with_suffix(".lock"), timeout=lock_timeout):
-                return self._run(verify, analysis)
+                return self._run(verify, analysis, with_front)
         except BusyError as error:
             raise BusyError(
                 f"another process has been syncing {self.directory} for {lock_timeout:g} s: wait until it ends"
@@ -158,27 +173,27 @@ class Syncer:
         """Return how many events and files are not delivered."""
         return len(self.index.since(state.offset)) + len(_changed_files(self.directory, state.files))
 
-    def _run(self, verify: bool, analysis: Analysis | None) -> SyncResult:
+    def _run(self, verify: bool, analysis: Analysis | None, with_front: bool) -> SyncResult:
         self.index.read()
         if analysis is not None and analysis.search.updated_at == self.index.state.updated_at:
             self._analysis = ((self.index.ends, self.index.state.reference), analysis)
         state = SyncState.load(self.path)
         result = SyncResult()
         try:
-            self._send(state, result, verify)
+            self._send(state, result, verify, with_front)
         except Exception as error:  # noqa: BLE001 - no error of MLflow may end the search
             self._store, result.problem = None, explain(self.uri, error)
         result.pending = self.pending(state)
         return result
 
-    def _send(self, state: SyncState, result: SyncResult, verify: bool) -> None:
+    def _send(self, state: SyncState, result: SyncResult, verify: bool, with_front: bool) -> None:
         header = self.index.state.header
         if header is None or (state.up_to_date and not verify and not self.pending(state)):
             return
         self._store = store = self._store or Store(self.uri)
         search = search_record(header)
         self._ensure_parent(store, state, search)
-        tags = front_tags(self.analysis()) if self.index.ends else {}
+        tags = front_tags(self.analysis()) if self.index.ends and with_front else {}
         entries = self.index.since(state.offset)
         trials = len({entry.key for entry in entries}) if verify else 0
         with upload_pool(store, trials) as upload:
@@ -195,9 +210,10 @@ class Syncer:
             if state.tags.get(key) != wanted and key in state.runs:
                 store.write(state.runs[key], tags=wanted)
                 state.tags[key] = wanted
-        result.metrics += self.describe_front(store, state)
-        _upload_files(store, state, self.directory)
-        state.up_to_date = True
+        if with_front:
+            result.metrics += self.describe_front(store, state)
+            _upload_files(store, state, self.directory)
+        state.up_to_date = with_front
         state.save(self.path)
 
     def _ensure_parent(self, store: Store, state: SyncState, search: SearchRecord) -> None:
@@ -289,8 +305,16 @@ class Syncer:
         if state.front == [repr(points), text]:
             return 0
         store.write(state.parent, metrics=points, tags={names.NOTE: text})
+        if self._draw_front is not None and analysis.points:
+            enqueue(self.directory, [self._draw_front(analysis)])
         state.front = [repr(points), text]
         return len(points)
+
+    def write_to_parent(self, metrics: list[MetricPoint]) -> None:
+        """Write metrics that the event log does not have to the run of the search, once there is one."""
+        parent = SyncState.load(self.path).parent
+        if self._store is not None and parent:
+            self._store.write(parent, metrics=metrics)
 
 
 def _chunks(entries: list[Entry]) -> Iterator[list[Entry]]:

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rst_tune.analysis.analysis import Analysis
@@ -11,7 +11,8 @@ from rst_tune.errors import InputError
 from rst_tune.files import BusyError
 from rst_tune.records import LOG_NAME
 from rst_tune.redaction import redact_text
-from rst_tune.tracking.client import resolve_uri
+from rst_tune.tracking.client import quiet, resolve_uri
+from rst_tune.tracking.mapping import MetricPoint, milliseconds
 from rst_tune.tracking.syncer import Syncer, SyncResult, enqueue
 
 __all__ = ["NullTracker", "Tracker", "log_results", "sync"]
@@ -23,7 +24,7 @@ INTERVAL = 5.0
 MAX_RETRY_SECONDS = 60.0
 """Longest pause between two attempts while the store is unreachable."""
 CPU_SHARE = 0.02
-"""A sync that took n seconds of CPU time is followed by a pause of at least n / CPU_SHARE: trials need the cores."""
+"""A sync of n seconds of CPU time is followed by a pause of n / CPU_SHARE, or by syncs without the front so long."""
 LOCK_SECONDS = 60.0
 """How long a sync on request waits for another process that syncs the same search."""
 
@@ -43,14 +44,29 @@ class Tracker:
     """Syncs a search to MLflow while its event log grows. No error of MLflow reaches the search."""
 
     def __init__(
-        self, directory: Path | str, uri: str | None = None, experiment: str | None = None, interval: float = INTERVAL
+        self,
+        directory: Path | str,
+        uri: str | None = None,
+        experiment: str | None = None,
+        interval: float = INTERVAL,
+        *,
+        draw_front: Callable[[Analysis], Path] | None = None,
+        system_metrics: bool = False,
     ) -> None:
+        """Prepare the sync of a search.
+
+        `draw_front` writes the front as a picture, which becomes an artifact whenever the front changed.
+        """
         self.directory = Path(directory)
+        self._draw_front = draw_front
+        self._wants_system_metrics = system_metrics
+        self._system: _SystemMetrics | None = None
         self._target = resolve_uri(self.directory, uri, experiment, remember=True)
         self._interval = interval
         self._closing = threading.Event()
         self._total = SyncResult()
         self._unreachable = False
+        self._front_due = 0.0
         self._thread = threading.Thread(target=self._work, name="rst-tune-tracking", daemon=True)
 
     def start(self) -> None:
@@ -67,20 +83,27 @@ class Tracker:
         return self._total
 
     def _work(self) -> None:
+        quiet()
+        import mlflow.tracking  # noqa: F401 - here, because its seconds are no measure of a sync
+
         syncer: Syncer | None = None
         pause = 0.0
         last = False
         while not last:
             last = self._closing.wait(pause)
             if syncer is None and (self.directory / LOG_NAME).exists():
-                syncer = Syncer(self.directory, self._target.uri, self._target.experiment)
+                syncer = Syncer(self.directory, self._target.uri, self._target.experiment, self._draw_front)
             pause = self._interval if syncer is None else max(self._sync(syncer, pause), self._interval)
 
     def _sync(self, syncer: Syncer, pause: float) -> float:
-        """Sync once and return the seconds to wait until the next time."""
+        """Sync once and return the seconds until the next time. The front takes longest, so it is sent less often."""
         begin = time.thread_time()
+        with_front = self._closing.is_set() or time.monotonic() >= self._front_due
         try:
-            result = syncer.run()
+            result = syncer.run(with_front=with_front)
+            if self._wants_system_metrics and not result.problem:
+                self._system = self._system or _SystemMetrics()
+                syncer.write_to_parent(self._system.points())
         except BusyError:
             return self._interval
         except Exception as error:  # noqa: BLE001 - a defect of tracking must not end a search
@@ -99,7 +122,10 @@ class Tracker:
         if self._unreachable:
             self._unreachable = False
             log.info("MLflow at %s is reachable again: everything is delivered", redact_text(self._target.uri))
-        return (time.thread_time() - begin) / CPU_SHARE
+        rest = (time.thread_time() - begin) / CPU_SHARE
+        if with_front:
+            self._front_due = time.monotonic() + rest
+        return self._interval if with_front else rest
 
     def _warn(self, problem: str) -> None:
         """Log a problem once, until a sync succeeds."""
@@ -112,6 +138,27 @@ class Tracker:
                 problem,
                 self.directory,
             )
+
+
+class _SystemMetrics:
+    """The load of this machine, as MLflow measures it: CPU, memory, disk, network, and GPUs where there are any."""
+
+    def __init__(self) -> None:
+        quiet()
+        from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+        # Only its monitors are used: its own thread ends at the first request that fails.
+        self._monitor = SystemMetricsMonitor("", tracking_uri="sqlite://")
+
+    def points(self) -> list[MetricPoint]:
+        """Return the present load; the step is the time in seconds, so a resumed search continues the curves."""
+        self._monitor.collect_metrics()
+        values, now = self._monitor.aggregate_metrics(), time.time()
+        for monitor in self._monitor.monitors:
+            monitor.clear_metrics()
+        return [
+            MetricPoint(f"system/{name}", float(value), milliseconds(now), int(now)) for name, value in values.items()
+        ]
 
 
 def sync(

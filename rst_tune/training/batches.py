@@ -18,7 +18,7 @@ from rst_tune.training.reader import FileReader, Item
 from rst_tune.training.seeds import torch_generator
 from rst_tune.training.task import Task
 
-__all__ = ["Batch", "Batches", "Layout", "make_batches"]
+__all__ = ["Batch", "Batches", "Layout", "check_batches", "make_batches"]
 
 CHUNK_VALUES = 2**21
 """Small batches are prepared several at a time, up to this many pixel values."""
@@ -69,19 +69,23 @@ class Batches(Protocol):
 
 def make_batches(task: Task, data: Dataset, layout: Layout, seed: int) -> Batches:
     """Return the batches of `task` after checking that batch size and augmentations fit the data."""
+    check_batches(task, data, layout.world)
+    kind = _FileBatches if isinstance(data.train.images, ImageFiles) else _MemoryBatches
+    return kind(task, data, layout, seed)
+
+
+def check_batches(task: Task, data: Dataset, world: int) -> None:
+    """Raise unless batch size and augmentations fit the data and the number of processes."""
     size = task.recipe.batch_size
     if size > len(data.train):
         raise InputError(
             f"`batch_size` must be at most the number of training images ({len(data.train)}), got {size}: "
             "the incomplete last batch of an epoch is dropped; reduce `batch_size`"
         )
-    if size % layout.world:
-        raise InputError(f"`batch_size` must be a multiple of the {layout.world} processes of the run, got {size}")
-    if isinstance(data.train.images, ImageFiles):
-        return _FileBatches(task, data, layout, seed)
-    if "resized-crop" in task.augment:
+    if size % world:
+        raise InputError(f"`batch_size` must be a multiple of the {world} processes of the run, got {size}")
+    if "resized-crop" in task.augment and not isinstance(data.train.images, ImageFiles):
         raise InputError("`resized-crop` works on images read from files; use `crop` for data in memory")
-    return _MemoryBatches(task, data, layout, seed)
 
 
 class _Common:

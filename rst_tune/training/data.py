@@ -3,7 +3,7 @@
 import hashlib
 import json
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rst_tune.errors import InputError
-from rst_tune.training.files import ImageFiles
+from rst_tune.training.files import ImageFiles, UnreadableError
 from rst_tune.training.seeds import numpy_generator
 from rst_tune.training.sources import Images, RawDataset, read_source
 from rst_tune.training.stratify import noisy_labels, stratified_choice
@@ -60,12 +60,33 @@ class Dataset:
     std: tuple[float, ...]
     noisy_labels: int
     """Number of training labels replaced by label noise."""
+    clean_labels: NDArray[np.int64]
+    """The training labels before that."""
 
     def describe(self) -> dict[str, Any]:
         """Return sizes and constants as JSON values, for the event log."""
         sizes = {"train": len(self.train), "validation": len(self.validation), "test": len(self.test)}
         measured = {"shape": list(self.shape), "mean": list(self.mean), "std": list(self.std)}
         return {"sizes": sizes, "classes": self.classes, "noisy_labels": self.noisy_labels, **measured}
+
+    def resplit(self, seed: int) -> "Dataset":
+        """Return the same images with another split and other wrong labels, drawn from `seed`.
+
+        Sizes, the share of wrong labels, the test split and the normalization stay. A mean over several seeds is then
+        not fitted to one small validation set, and its standard error contains that set's own.
+        """
+        labels = np.concatenate([self.clean_labels, self.validation.labels.numpy()])
+        validation = stratified_choice(labels, len(self.validation), seed, "replicate")
+        train = np.setdiff1d(np.arange(len(labels)), validation)
+        share = self.noisy_labels / len(self.train)
+        images = _joined(self.train.images, self.validation.images)
+        noisy = noisy_labels(labels[train], share, self.classes, seed, "replicate noise")
+        return replace(
+            self,
+            train=_make_split(_take(images, train), noisy),
+            validation=_make_split(_take(images, validation), labels[validation]),
+            clean_labels=labels[train],
+        )
 
     def digest(self) -> str:
         """Return a hash of labels and images of all splits, equal for equal data on any machine.
@@ -105,6 +126,7 @@ def load_dataset(spec: DataSpec) -> Dataset:
         mean=mean,
         std=std,
         noisy_labels=int((noisy != labels).sum()),
+        clean_labels=labels,
     )
 
 
@@ -117,6 +139,15 @@ def _tensor(array: NDArray[Any]) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _joined(first: Tensor | ImageFiles, second: Tensor | ImageFiles) -> Images:
+    """Return two disjoint parts of one source as one."""
+    if isinstance(first, ImageFiles) and isinstance(second, ImageFiles):
+        return first.joined(second)
+    assert isinstance(first, Tensor)
+    assert isinstance(second, Tensor)
+    return np.concatenate([first.numpy(), second.numpy()])
 
 
 def _take(images: Images, indices: NDArray[np.int64]) -> Images:
@@ -182,7 +213,10 @@ def _measure(images: Tensor | ImageFiles) -> tuple[tuple[float, ...], tuple[floa
     """Return mean and standard deviation per channel, for pixels scaled to 0 ... 1, and the shape of an image."""
     if isinstance(images, ImageFiles):
         indices = numpy_generator("measured files").permutation(len(images))[:MEASURED_FILES]
-        images = torch.stack([images.read(int(index)) for index in indices])
+        try:
+            images = torch.stack([images.read(int(index)) for index in indices])
+        except UnreadableError as error:
+            raise InputError(f"every image must be readable: {error}") from error
     channels, height, width = images.shape[1:]
     mean, std = zip(*(_moments(images[:, channel]) for channel in range(channels)), strict=True)
     return mean, std, (channels, height, width)

@@ -13,10 +13,14 @@ from torch import Tensor
 from rst_tune.errors import InputError
 from rst_tune.training.seeds import derive
 
-__all__ = ["ImageFiles"]
+__all__ = ["ImageFiles", "UnreadableError"]
 
 RESIZE_MARGIN = 256 / 224
 """For evaluation the short side is resized to this multiple of the centre crop."""
+
+
+class UnreadableError(OSError):
+    """A file cannot be read from this node. Its content may be sound: another node may read it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,11 @@ class ImageFiles:
         """Return the images at these indices."""
         return replace(self, indices=indices if self.indices is None else self.indices[indices])
 
+    def joined(self, other: "ImageFiles") -> "ImageFiles":
+        """Return these images followed by others of the same source."""
+        own, more = (np.arange(len(x)) if x.indices is None else x.indices for x in (self, other))
+        return replace(self, indices=np.concatenate([own, more]))
+
     def read(self, index: int, seed: object = None) -> Tensor:
         """Return one image, (3, size, size): a random resized crop drawn from `seed`, or the centre crop."""
         from torchvision.transforms import v2
@@ -45,6 +54,8 @@ class ImageFiles:
         try:
             tensor: Tensor = v2.functional.pil_to_tensor(self.source[where][0].convert("RGB"))
         except (OSError, ValueError, SyntaxError) as error:  # PIL raises all three for damaged images
+            if isinstance(error, OSError) and error.errno is not None:  # the system's own error, not PIL's
+                raise UnreadableError(error.errno, error.strerror, self._path(where)) from error
             raise InputError(f"every image must be readable, {self._path(where)} is not: {error}") from error
         if seed is None:
             short_side = round(self.size * RESIZE_MARGIN)

@@ -7,6 +7,7 @@ state, so one process can train several runs in sequence or interleaved.
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -145,6 +146,14 @@ class Run:
         """Metrics of the last epoch with a finite loss; empty if there is none."""
         return {name: values[-1] for name, values in self.history.items()}
 
+    @property
+    def error(self) -> float | None:
+        """Validation error of the last epoch with a finite loss."""
+        return self.last_metrics.get(metrics.VALIDATION_ERROR)
+
+    def close(self) -> None:
+        """Do nothing: a run holds memory only."""
+
     def steps(self, count: int) -> int:
         """Train up to `count` steps within the current epoch and return the number done."""
         if self.finished:
@@ -259,9 +268,15 @@ class Run:
 
     @property
     def identity(self) -> str:
-        """Task, method, seed and number of epochs as JSON: all inputs of the run."""
+        """Task, method, seed and number of epochs as JSON: all inputs of the run.
+
+        Of the data it holds sizes and labels, not the path: they may move. A search compares their digest as well.
+        """
+        described = self.data.describe()
+        labels = zlib.crc32(self.data.train.labels.numpy().data)
         parts = {
-            "task": self.task.model_dump(mode="json"),
+            "task": self.task.model_dump(mode="json", exclude={"data": {"root", "workers"}}),
+            "data": {**{name: described[name] for name in ("sizes", "classes", "shape")}, "labels": labels},
             "method": self.method.model_dump(mode="json"),
             "seed": self.seed,
             "epochs": self.total_epochs,

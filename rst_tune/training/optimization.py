@@ -13,7 +13,7 @@ from rst_tune.training.models import build_model
 from rst_tune.training.seeds import derive
 from rst_tune.training.task import Recipe, Task
 
-__all__ = ["autocast", "learning_rate", "make_base_optimizer", "make_model"]
+__all__ = ["autocast", "compile_backend", "learning_rate", "make_base_optimizer", "make_model"]
 
 
 def learning_rate(t: int, total_steps: int, *, peak: float, warmup_steps: int = 0) -> float:
@@ -34,12 +34,19 @@ def make_model(task: Task, data: Dataset, device: torch.device, *, seed: int) ->
     model = build_model(spec.name, data.classes, data.shape, spec.options, seed=derive(seed, "weights")).to(device)
     if recipe.channels_last:
         model.to(memory_format=torch.channels_last)
-    if recipe.compile:
-        backend = recipe.compile if isinstance(recipe.compile, str) else "inductor"
-        if backend not in torch.compiler.list_backends(exclude_tags=()):
-            raise unknown_name("torch.compile backend in `compile`", backend, torch.compiler.list_backends())
+    if (backend := compile_backend(recipe)) is not None:
         model.compile(backend=backend)
     return model
+
+
+def compile_backend(recipe: Recipe) -> str | None:
+    """Return the torch.compile backend that a recipe asks for; None: it does not."""
+    if not recipe.compile:
+        return None
+    backend = recipe.compile if isinstance(recipe.compile, str) else "inductor"
+    if backend not in torch.compiler.list_backends(exclude_tags=()):
+        raise unknown_name("torch.compile backend in `compile`", backend, torch.compiler.list_backends())
+    return backend
 
 
 def make_base_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
@@ -47,9 +54,8 @@ def make_base_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimiz
     common: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay, "fused": True}
     if recipe.optimizer == "sgd":
         return torch.optim.SGD(model.parameters(), momentum=recipe.momentum, **common)
-    if recipe.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), decoupled_weight_decay=recipe.decoupled_weight_decay, **common)
-    return torch.optim.AdamW(model.parameters(), **common)
+    decoupled = recipe.optimizer == "adamw" or recipe.decoupled_weight_decay
+    return (torch.optim.AdamW if decoupled else torch.optim.Adam)(model.parameters(), **common)
 
 
 def autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:

@@ -1,12 +1,14 @@
 """Reads batches of image files in DataLoader workers that are started once per run."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from rst_tune.training.files import ImageFiles
+from rst_tune.errors import InputError
+from rst_tune.training.files import ImageFiles, UnreadableError
 
 __all__ = ["FileReader", "Item"]
 
@@ -19,9 +21,10 @@ class FileReader:
 
     def __init__(self, splits: Sequence[ImageFiles], *, workers: int, pin_memory: bool) -> None:
         self._sampler = _BatchSampler()
-        self._loader: DataLoader[Tensor] = DataLoader(
+        self._loader: DataLoader[Tensor | Exception] = DataLoader(
             _Splits(splits),
             batch_sampler=self._sampler,
+            collate_fn=_unchanged,
             num_workers=workers,
             persistent_workers=workers > 0,
             pin_memory=pin_memory,
@@ -38,6 +41,8 @@ class FileReader:
         self._sampler.batches = batches
         current = self._current = object()
         for images in self._loader:
+            if isinstance(images, Exception):
+                raise images
             yield images
             if self._current is not current:
                 return
@@ -53,11 +58,20 @@ class _BatchSampler:
 
 
 class _Splits(Dataset[Tensor]):
-    """Several sets of files behind one index, so that one pool of workers reads them all."""
+    """Several sets of files behind one index, so that one pool of workers reads them all.
+
+    A file that cannot be read is returned as its error: a worker that raised it would bury the message in a traceback.
+    """
 
     def __init__(self, splits: Sequence[ImageFiles]) -> None:
         self._splits = tuple(splits)
 
-    def __getitem__(self, item: Item) -> Tensor:
-        split, index, seed = item
-        return self._splits[split].read(index, seed)
+    def __getitems__(self, items: list[Item]) -> Tensor | Exception:
+        try:
+            return torch.stack([self._splits[split].read(index, seed) for split, index, seed in items])
+        except (InputError, UnreadableError) as error:
+            return error
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch

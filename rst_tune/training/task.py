@@ -2,13 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rst_tune.errors import InputError
 from rst_tune.method import ascent, policies, schedules
 from rst_tune.method.checks import check_method
+from rst_tune.records import PERCENT_ERROR, Metric
 from rst_tune.training.models import known_model
 from rst_tune.training.recipes import RECIPES
 
@@ -150,9 +151,31 @@ class Task(Frozen):
     (20, 0.1)
     """
 
+    PREFIX: ClassVar[str] = "task.recipe"
+    """Where epochs and rho stand in an experiment."""
     data: DataSpec = EMBEDDED_DATA
     model: ModelSpec = ModelSpec()
     recipe: Recipe = Field(default_factory=lambda: Recipe.model_validate("digits"))
+
+    @property
+    def epochs(self) -> int:
+        """Length of one plain training."""
+        return self.recipe.epochs
+
+    @property
+    def rho(self) -> float:
+        """The radius of SAM."""
+        return self.recipe.rho
+
+    @property
+    def batch_size(self) -> int:
+        """Images per step, of all workers together."""
+        return self.recipe.batch_size
+
+    @property
+    def metric(self) -> Metric:
+        """What trainings are judged by."""
+        return PERCENT_ERROR
 
     @property
     def augment(self) -> tuple[Augmentation, ...]:

@@ -7,12 +7,15 @@ __all__ = ["BudgetTracker"]
 
 
 class BudgetTracker:
-    """Accounts in the unit of the budget: pairs, plain trainings, trials (configurations) or device-hours."""
+    """Accounts in the unit of the budget: pairs, plain trainings or epochs, trials (configurations), device-hours."""
 
     def __init__(self, experiment: Experiment, steps_per_epoch: int) -> None:
-        self._budget, self._confirm = experiment.budget, experiment.confirm
+        self._budget = experiment.budget
         self._devices = experiment.resources.devices
-        self._recipe_pairs = float(experiment.task.recipe.epochs * steps_per_epoch)
+        self._recipe_pairs = float(experiment.task.epochs * steps_per_epoch)
+        # How many pairs one unit of the budget is; None for trials and device-hours.
+        units = {"pairs": 1.0, "trainings": self._recipe_pairs, "epochs": float(steps_per_epoch)}
+        self._unit = next((n for name, n in units.items() if getattr(self._budget, name) is not None), None)
         self._reserved: dict[str, float] = {}
         self._pairs = 0.0
         self.spent = 0.0
@@ -29,31 +32,29 @@ class BudgetTracker:
         """Book what an ended trial has cost instead of what was reserved for it."""
         self._reserved.pop(trial.key, None)
         self._pairs += trial.pairs
-        if self._budget.pairs is not None:
-            self.spent += trial.pairs
-        elif self._budget.trainings is not None:
-            self.spent += trial.pairs / self._recipe_pairs
+        if self._unit is not None:
+            self.spent += trial.pairs / self._unit
         elif self._budget.device_hours is not None:
             self.spent += trial.seconds * self._devices / 3600
 
     def limit(self, *, searching: bool) -> float:
-        """Return the budget, or (`searching`) the part of it that is not kept for the confirmation."""
+        """Return the whole budget; in trials (configurations) it limits the search and not the replicates."""
         budget = self._budget
         if budget.trials is not None:
             return float(budget.trials) if searching else float("inf")
-        total = budget.pairs or budget.trainings or budget.device_hours or 0.0
-        return total * (1 - self._confirm.budget_fraction) if searching and self._confirm.enabled else total
+        return budget.pairs or budget.trainings or budget.epochs or budget.device_hours or 0.0
 
-    def affords(self, configurations: int, *, searching: bool) -> bool:
-        """Return whether one more training may begin in a search that has sampled `configurations`."""
+    def affords(self, configurations: int, *, searching: bool, reserve: float = 0.0) -> bool:
+        """Return whether one more training may begin in a search that has sampled `configurations`.
+
+        `reserve` is what the replicates will take, in plain trainings.
+        """
         if self._budget.trials is not None:
             return configurations < self.limit(searching=searching)
-        return self.spent + self._reserved_cost() < self.limit(searching=searching)
+        return self.spent + self._reserved_cost(reserve) < self.limit(searching=searching)
 
-    def _reserved_cost(self) -> float:
-        pairs = sum(self._reserved.values())
-        if self._budget.pairs is not None:
-            return pairs
-        if self._budget.trainings is not None:
-            return pairs / self._recipe_pairs
+    def _reserved_cost(self, reserve: float) -> float:
+        pairs = sum(self._reserved.values()) + reserve * self._recipe_pairs
+        if self._unit is not None:
+            return pairs / self._unit
         return pairs * self.spent / self._pairs if self._pairs else 0.0

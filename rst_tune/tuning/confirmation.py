@@ -1,95 +1,124 @@
-"""Which configurations are replicated on fresh seeds, and which of them next."""
+"""Which configurations are replicated on fresh seeds: the points that the front will consist of, and their baselines.
 
-from collections.abc import Callable, Collection, Sequence
-from statistics import fmean
+A few points that hold most of the hypervolume of the posterior front are chosen, spread over the compute axis; each
+gets `min_seeds` fresh seeds, shared by all, and so do the baselines that the answer compares them with. The choice is
+made again whenever a replicate ends, so a point that turns out worse gives way to the next one. What is left of the
+budget goes to further seeds of the same configurations.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from rst_tune.analysis.replicates import nondominated_probabilities
-from rst_tune.records import Role, Search, Trial
+from rst_tune.analysis import pareto
+from rst_tune.records import Role, Trial, TrialConfig
 from rst_tune.tuning.experiment import Confirm
-from rst_tune.tuning.halving import pareto_order
+from rst_tune.tuning.model import SearchModel
 
-__all__ = ["Confirmation", "candidates", "unsettled"]
+__all__ = ["Confirmation", "Replicate", "spread_points"]
+
+Point = tuple[float, float]
+# A further point must add this share of the front's hypervolume.
+MIN_SHARE = 0.003
+
+
+@dataclass(frozen=True)
+class Replicate:
+    """A configuration, how many fresh seeds it has, and how many it needs at least."""
+
+    config_id: str
+    config: TrialConfig
+    seeds: int
+    missing: int
 
 
 class Confirmation:
-    """The replicates so far. The order of the candidates is computed again only when one of them changed."""
+    """The replicates so far, and what is due. `baselines` maps ids to configurations that are trained in any case."""
 
-    def __init__(self, settings: Confirm, baselines: Collection[str]) -> None:
-        self._settings, self._baselines = settings, baselines
-        self._trials: dict[str, Trial] = {}
-        self._chosen: list[str] | None = None
-        self._order: list[str] | None = None
+    def __init__(self, settings: Confirm, baselines: Mapping[str, TrialConfig], model: SearchModel) -> None:
+        self._settings, self._baselines, self._model = settings, baselines, model
+        self._seeds: dict[str, set[int]] = {}
+        self._plan: tuple[tuple[int, Point | None], list[Replicate]] | None = None
 
     def update(self, trial: Trial) -> None:
         """Register a replicate that was created or has ended."""
-        self._trials[trial.key] = trial
-        self._order = None
+        if trial.role is Role.CONFIRM:
+            self._seeds.setdefault(trial.config_id, set()).add(trial.seed)
 
-    def next(self, search: Callable[[], Search], running: Collection[str]) -> tuple[str, int] | None:
-        """Return the configuration to replicate next and its number of replicates, or None when none needs one now.
+    def seeds(self, config_id: str) -> int:
+        """Return how many fresh seeds a configuration was given."""
+        return len(self._seeds.get(config_id, ()))
 
-        `search` gives the searching trials, which are over, so the choice of candidates stands. `running` are the
-        configurations that are being replicated: beyond the first seeds each gets one at a time, because its result
-        decides whether another is needed.
+    def plan(self, reference: Point | None) -> list[Replicate]:
+        """Return the chosen points by their share of the hypervolume, then the baselines of the answer."""
+        state = (len(self._model.finished), reference)
+        if self._plan is None or self._plan[0] != state:
+            self._plan = state, self._chosen(reference)
+        return [self._due(r) for r in self._plan[1]]
+
+    def _due(self, replicate: Replicate) -> Replicate:
+        """Return the replicate with what is missing now. The first seed of a baseline counts: it was not selected."""
+        name, config = replicate.config_id, replicate.config
+        seeds = self.seeds(name)
+        return Replicate(name, config, seeds, max(self._settings.min_seeds - seeds - config.is_baseline, 0))
+
+    def reserve(self, reference: Point | None) -> float:
+        """Return the compute that the missing replicates take, in plain trainings."""
+        if not self._settings.enabled:
+            return 0.0
+        return sum(r.missing * r.config.compute for r in self.plan(reference))
+
+    def next(self, reference: Point | None, running: Collection[str]) -> Replicate | None:
+        """Return the next replicate, or None when none is due now.
+
+        Beyond `min_seeds` a configuration gets one seed at a time, up to `max_seeds`, the one with the fewest first.
         """
-        if self._chosen is None:
-            self._chosen = candidates(search().trials, self._settings.candidates, self._baselines)
-        if self._order is None:
-            self._order = unsettled(list(self._trials.values()), self._chosen, self._settings)
-        counts = _replicates(self._chosen, self._trials.values())
-        for identity in self._order:
-            if identity not in running or counts[identity] < self._settings.min_seeds:
-                return identity, counts[identity]
-        return None
+        plan = self.plan(reference)
+        for replicate in plan:
+            if replicate.missing:
+                return replicate
+        able = [r for r in plan if r.seeds < self._settings.max_seeds and r.config_id not in running]
+        return min(able, key=lambda r: (r.seeds, r.config.compute), default=None)
+
+    def _chosen(self, reference: Point | None) -> list[Replicate]:
+        trained = self._model.delivered
+        names, configs = list(trained), list(trained.values())
+        if not names:
+            return []
+        if reference is None or not self._model.ready:
+            return [Replicate(name, trained[name], 0, 0) for name in names[: self._settings.candidates]]
+        errors = self._model.surrogate().errors(configs)
+        points = np.column_stack([errors, [config.compute for config in configs]])
+        chosen = [names[i] for i in spread_points(points, reference, self._settings.candidates)]
+        dearest = max((trained[name].compute for name in chosen), default=1.0)
+        compared = [n for n in self._baselines if n in trained and n not in chosen and self._compares(n, dearest)]
+        return [Replicate(name, trained[name], 0, 0) for name in (*chosen, *compared)]
+
+    def _compares(self, name: str, dearest: float) -> bool:
+        """Return whether the answer compares with a baseline: one much dearer than every point is not needed."""
+        return self._baselines[name].compute <= 2 * dearest
 
 
-def _replicates(chosen: Sequence[str], trials: Collection[Trial]) -> dict[str, int]:
-    counts = dict.fromkeys(chosen, 0)
-    for trial in trials:
-        if trial.config_id in counts:
-            counts[trial.config_id] += 1
-    return counts
+def spread_points(points: ArrayLike, reference: Point, limit: int) -> list[int]:
+    """Return the indices of at most `limit` points that hold most of the hypervolume, the most important first.
 
+    Each is the one that adds most to those before it; what adds less than `MIN_SHARE` of the whole is left out.
 
-def candidates(trials: Sequence[Trial], limit: int, baselines: Collection[str] = ()) -> list[str]:
-    """Return the ids to replicate: the baselines, then the best in the Pareto order of the searching trials.
-
-    The order goes by the errors as measured. Smoothed by the surrogate they would spare the lucky ones a second
-    training, and finding those is the purpose (docs/log.md, 2026-11-17: 0.951 against 0.947 of the best known).
+    >>> spread_points([(5.0, 1.0), (3.0, 2.0), (2.999, 2.1), (9.0, 0.5)], (6.0, 4.0), 3)
+    [1, 0]
     """
-    groups: dict[str, list[Trial]] = {}
-    for trial in trials:
-        if trial.role is Role.SEARCH and trial.finished:
-            groups.setdefault(trial.config_id, []).append(trial)
-    if not groups:
-        return []
-    names = list(groups)
-    points = [(fmean(t.error or 0.0 for t in group), group[0].compute) for group in groups.values()]
-    ranked = [names[i] for i in pareto_order(np.array(points))]
-    first = [identity for identity in ranked if identity in baselines]
-    return (first + [identity for identity in ranked if identity not in baselines])[: max(limit, len(first))]
-
-
-def unsettled(replicates: Sequence[Trial], chosen: Sequence[str], settings: Confirm) -> list[str]:
-    """Return the candidates that need another seed, the most uncertain first.
-
-    A candidate is settled when its P(non-dominated) among the candidates is below `probability` or above one minus
-    it, or when it has `max_seeds`. Each gets `min_seeds` before anything is decided.
-    """
-    seeds = _replicates(chosen, replicates)
-    fewest = [identity for identity in chosen if seeds[identity] < settings.min_seeds]
-    if fewest:
-        return sorted(fewest, key=lambda identity: seeds[identity])
-    # As long as the noise is unknown, all are uncertain.
-    chance = {
-        identity: 0.5 if p is None else p
-        for identity, p in nondominated_probabilities([t for t in replicates if t.config_id in seeds]).items()
-    }
-    open_ = [
-        identity
-        for identity, p in chance.items()
-        if settings.probability < p < 1 - settings.probability and seeds[identity] < settings.max_seeds
-    ]
-    return sorted(open_, key=lambda identity: abs(chance[identity] - 0.5))
+    array = np.asarray(points, dtype=float).reshape(-1, 2)
+    able = [int(i) for i in np.flatnonzero(pareto.nondominated(array))]
+    whole = pareto.hypervolume(array[able], reference)
+    chosen: list[int] = []
+    held = 0.0
+    while able and len(chosen) < limit:
+        values = [pareto.hypervolume(array[[*chosen, i]], reference) for i in able]
+        best = int(np.argmax(values))
+        if values[best] - held < MIN_SHARE * whole or values[best] <= held:
+            break
+        held = values[best]
+        chosen.append(able.pop(best))
+    return chosen

@@ -35,7 +35,7 @@ from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.halving import Decision, RungTable, make_stopper
 from rst_tune.tuning.points import SAM, SGD, baselines
 from rst_tune.tuning.proposals import ProposalQueue
-from rst_tune.tuning.space import Space, TaskScale, schedule_preview, trial_config
+from rst_tune.tuning.space import Space, schedule_preview, trial_config
 from rst_tune.tuning.study import PendingTrials, SearchStudy, optuna_outcome
 
 __all__ = ["CONFIRM_SEED", "LogWriter", "SearchController", "SearchFailedError"]
@@ -75,20 +75,15 @@ class SearchController:
     ) -> None:
         self.experiment, self.steps_per_epoch = experiment, steps_per_epoch
         self._log, self._state, self._study, self._slots = log, state, study, slots
-        recipe = experiment.task.recipe
-        workers = experiment.resources.workers
-        self._scale = TaskScale(
-            epochs=recipe.epochs,
-            steps_per_epoch=steps_per_epoch,
-            rho=recipe.rho,
-            batch_size=recipe.batch_size // workers,
-        )
+        self._scale = experiment.scale(steps_per_epoch)
         self.rungs = RungTable(min_finished=experiment.stopping.min_finished)
         self._stopper = make_stopper(experiment.stopping, experiment.fidelity.reduction_factor)
         self._budget = BudgetTracker(experiment, steps_per_epoch)
         self._proposals = ProposalQueue(experiment, study, self._pending)
         always = baselines(experiment.space) if isinstance(experiment.space, Space) else [SGD, SAM]
-        self._confirmation = Confirmation(experiment.confirm, {config_id(params) for params in always})
+        self._confirmation = Confirmation(
+            experiment.confirm, {config_id(params): trial_config(params, self._scale) for params in always}, study.model
+        )
         self._running: set[str] = set()
         self._waiting: deque[str] = deque()
         self._unstarted: OrderedDict[str, tuple[str, int]] = OrderedDict()
@@ -233,25 +228,36 @@ class SearchController:
     def _register(self, trial: Trial) -> None:
         self._keys_of.setdefault(trial.config_id, []).append(trial.key)
         self._budget.reserve(trial)
-        if trial.role is Role.CONFIRM:
-            self._confirmation.update(trial)
+        self._confirmation.update(trial)
 
     def _pending(self) -> PendingTrials:
-        """Return the trials that are out or wait to be dispatched again, and the reference point."""
+        """Return what is out or waits to be dispatched again, the reference point, and the number of trials."""
         out = (self._state.trials[key] for key in {*self._running, *self._waiting})
-        return PendingTrials(tuple(sorted(out, key=lambda t: t.number)), self._state.reference)
+        trials = tuple(sorted(out, key=lambda t: t.number))
+        return PendingTrials(trials, self._state.reference, len(self._state.trials))
 
     # --- searching --------------------------------------------------------------------------------------------
 
     def _next_search(self) -> TrialTask | None:
-        if not self._unstarted and self._budget.affords(len(self._proposals.params), searching=True):
-            params = self._proposals.next()
-            if params is not None:
-                self._queue_seeds(config_id(params))
+        """Return the next training: a new configuration, or a replicate on the next of the shared fresh seeds."""
+        if not self._unstarted and self._affords(searching=True):
+            identity = self._proposals.next()
+            if identity in self._keys_of:
+                return self._start_replicate(identity)
+            if identity is not None:
+                self._queue_seeds(identity)
         if not self._unstarted:
             return None
         _, (identity, seed) = self._unstarted.popitem(last=False)
         return self._start(identity, seed, Role.SEARCH)
+
+    def _affords(self, *, searching: bool) -> bool:
+        reserve = self._confirmation.reserve(self._state.reference) if searching else 0.0
+        return self._budget.affords(len(self._proposals.params), searching=searching, reserve=reserve)
+
+    def _start_replicate(self, identity: str) -> TrialTask:
+        seed = self.experiment.seed + CONFIRM_SEED + self._confirmation.seeds(identity)
+        return self._start(identity, seed, Role.CONFIRM)
 
     def _queue_seeds(self, identity: str) -> None:
         """Queue the trainings of a configuration that are due: further seeds wait until the judged one has finished.
@@ -301,14 +307,11 @@ class SearchController:
         self._append(PhaseEntered(phase=phase, rung_correlations=self.rungs.correlations()))
 
     def _next_confirm(self) -> TrialTask | None:
-        if not self._budget.affords(len(self._proposals.params), searching=False):
+        if not self._affords(searching=False):
             return None
         running = {self._state.trials[key].config_id for key in self._running}
-        chosen = self._confirmation.next(self.search, running)
-        if chosen is None:
-            return None
-        identity, replicates = chosen
-        return self._start(identity, self.experiment.seed + CONFIRM_SEED + replicates, Role.CONFIRM)
+        chosen = self._confirmation.next(self._state.reference, running)
+        return self._start_replicate(chosen.config_id) if chosen is not None else None
 
     def _next_test(self) -> TrialTask | None:
         if self._to_test is None:
@@ -347,7 +350,7 @@ class SearchController:
             seed=trial.seed,
             epochs=trial.epochs,
             rungs=self._rungs_of(trial),
-            save_model=trial.role is Role.CONFIRM,
+            replicate=trial.role is Role.CONFIRM,
         )
 
     def _end(self, report: TrialReport, status: Status, reason: str) -> None:
@@ -376,7 +379,6 @@ class SearchController:
         self._budget.commit(trial)
         self._study.observe(trial, self._expected_final(trial))
         if trial.role is Role.CONFIRM:
-            self._confirmation.update(trial)
             return
         if trial.finished and trial.error is not None:
             self.rungs.finish(trial.key, trial.error, trial.compute)

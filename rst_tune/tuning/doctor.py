@@ -10,14 +10,17 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from rst_tune.errors import InputError
-from rst_tune.training.data import Dataset, load_dataset
 from rst_tune.training.factories import resolve_factory
 from rst_tune.training.files import ImageFiles
+from rst_tune.training.function import FunctionTask, FunctionWorkload
+from rst_tune.training.task import Task
+from rst_tune.training.workload import ClassifierWorkload, Workload
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.backend.cluster import NodeAnswer, connected, resolve_address, run_on_every_node
 from rst_tune.tuning.backend.resources import Resources
@@ -87,18 +90,16 @@ def examine(
     `check_store` asks the tracking store from here, `check_host` its server from a node.
     """
     directory = output_directory(experiment, output)
-    data_check, data = _data(experiment)
-    from_files = data is not None and isinstance(data.train.images, ImageFiles)
+    checks, workload = _workload(experiment)
     checks = [
-        data_check,
-        _model(experiment, data),
+        *checks,
         _tracking(DRIVER, check_store(directory) if experiment.tracking.enabled else (True, "off")),
     ]
     try:
         with _shared_folder(directory) as folder, tempfile.TemporaryDirectory() as logs:
             checks.append(_storage_here(folder))
             with connected(address, log=Path(logs) / "log.txt"):
-                checks += _cluster(experiment, folder, from_files, check_host)
+                checks += _cluster(experiment, workload, folder, check_host)
     except OSError as error:
         checks.append(_unwritable(DRIVER, f"{directory}: {error.strerror or error}"))
     return checks
@@ -135,27 +136,35 @@ def _unwritable(where: str, found: str) -> Check:
     return _check("storage", where, (False, found), remedy)
 
 
-def _data(experiment: Experiment) -> tuple[Check, Dataset | None]:
-    """Load the data as the search would."""
-    spec = experiment.task.data
+def _workload(experiment: Experiment) -> tuple[list[Check], Workload | None]:
+    """Load the data and build the model, or call the training function up to its optimizer, as the search would."""
+    if isinstance(experiment.task, FunctionTask):
+        check, workload = _code("function", experiment, "correct task.function or the function itself")
+        return [check], workload
     try:
-        data = load_dataset(spec)
+        loaded = ClassifierWorkload.load(experiment.task, experiment.search_path)
     except (InputError, OSError) as error:
-        return _check("data", DRIVER, (False, str(error)), "correct task.data.name and task.data.root"), None
-    found = f"{spec.name}: {len(data.train)} to train, {len(data.validation)} to validate, {len(data.test)} to test"
-    return _check("data", DRIVER, (True, found), ""), data
+        failed = _check("data", DRIVER, (False, str(error)), "correct task.data.name and task.data.root")
+        return [failed, _check("model", DRIVER, (True, f"{experiment.task.model.name}, not built"), "")], None
+    data = loaded.data
+    sizes = f"{len(data.train)} to train, {len(data.validation)} to validate, {len(data.test)} to test"
+    found = _check("data", DRIVER, (True, f"{experiment.task.data.name}: {sizes}"), "")
+    remedy = "correct task.model.name and task.model.options"
+    return [found, _code("model", experiment, remedy, loaded)[0]], loaded
 
 
-def _model(experiment: Experiment, data: Dataset | None) -> Check:
-    """Build the model as the search would; without data, only import it."""
+def _code(
+    name: str, experiment: Experiment, remedy: str, workload: Workload | None = None
+) -> tuple[Check, Workload | None]:
+    """Check the model or the function by the workload's own check."""
+    task = experiment.task
     try:
-        if data is None:
-            experiment.import_model()
-        else:
-            experiment.check_model(data)
+        workload = workload or experiment.workload()
+        workload.check(experiment.rules, experiment.resources.workers)
     except InputError as error:
-        return _check("model", DRIVER, (False, str(error)), "correct task.model.name and task.model.options")
-    return _check("model", DRIVER, (True, experiment.task.model.name), "")
+        return _check(name, DRIVER, (False, str(error)), remedy), None
+    found = task.function if isinstance(task, FunctionTask) else task.model.name
+    return _check(name, DRIVER, (True, found), ""), workload
 
 
 def _tracking(where: str, answer: Answer) -> Check:
@@ -176,21 +185,36 @@ def _versions() -> dict[str, str]:
 # --- from the nodes ---------------------------------------------------------------------------------------------
 
 
-def _cluster(experiment: Experiment, folder: Path, from_files: bool, check_host: Callable[[], Answer]) -> list[Check]:
+def _cluster(
+    experiment: Experiment, workload: Workload | None, folder: Path, check_host: Callable[[], Answer]
+) -> list[Check]:
     from rst_tune.tuning.backend.ray import cluster_slots
 
     slots = cluster_slots(experiment.resources)
     found = f"{slots} trials of {experiment.resources} at a time"
     remedy = "lower resources.cpus_per_worker, gpus_per_worker or workers"
     checks = [_check("room", "cluster", (slots > 0, found), remedy)]
-    root = experiment.task.data.root if from_files else None
-    name, search_path = experiment.task.model.name, experiment.search_path
-    for answer in run_on_every_node(lambda: _facts(folder, root, check_host, _import_answer(name, search_path))):
+    root, code = _data_root(experiment, workload), _imports(experiment, workload)
+    for answer in run_on_every_node(lambda: _facts(folder, root, check_host, code())):
         checks += _node(experiment.resources, answer)
     return checks
 
 
-def _import_answer(name: str, search_path: tuple[str, ...]) -> Answer:
+def _data_root(experiment: Experiment, workload: Workload | None) -> str | None:
+    """Return the path that every node reads files from; None where the data are in memory or the function's own."""
+    from_files = isinstance(workload, ClassifierWorkload) and isinstance(workload.data.train.images, ImageFiles)
+    return experiment.task.data.root if from_files and isinstance(experiment.task, Task) else None
+
+
+def _imports(experiment: Experiment, workload: Workload | None) -> Callable[[], Answer]:
+    """Return what imports the user's own code on a node. The data do not travel with it."""
+    task = experiment.task
+    if isinstance(task, Task):
+        return partial(_import_model, task.model.name, experiment.search_path)
+    return partial(_import_function, workload if isinstance(workload, FunctionWorkload) else None)
+
+
+def _import_model(name: str, search_path: tuple[str, ...]) -> Answer:
     """Import a model of the user's own. This runs on a node."""
     try:
         if ":" in name:
@@ -198,6 +222,17 @@ def _import_answer(name: str, search_path: tuple[str, ...]) -> Answer:
     except InputError as error:
         return False, str(error)
     return True, name
+
+
+def _import_function(workload: FunctionWorkload | None) -> Answer:
+    """Import the training function. This runs on a node."""
+    if workload is None:
+        return False, "not tried: the driver cannot load it"
+    try:
+        workload.import_code()
+    except Exception as error:  # noqa: BLE001  whatever keeps the node from having it is the finding
+        return False, str(error)
+    return True, workload.task.function
 
 
 def _facts(folder: Path, root: str | None, check_host: Callable[[], Answer], model: Answer) -> NodeFacts:

@@ -1,11 +1,10 @@
 """What a search costs, estimated before anything is spent."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -13,21 +12,21 @@ import torch
 
 from rst_tune.errors import InputError
 from rst_tune.method import schedules
-from rst_tune.training.data import Dataset, load_dataset
-from rst_tune.training.loop import Run
-from rst_tune.training.task import Method
+from rst_tune.training.workload import Workload
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.axes import Range
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.points import SAM, SGD, baselines
 from rst_tune.tuning.proposals import given_points
 from rst_tune.tuning.sampler import RandomSuggester
-from rst_tune.tuning.space import Params, Space, TaskScale, trial_config
+from rst_tune.tuning.space import Params, Space, trial_config
 
 __all__ = ["Estimate", "estimate", "measure_pair", "paper_grid_pairs"]
 
 PAPER_SEEDS = 5
 SAMPLES = 300  # of a space, for the mean cost of a configuration
+# Points of a delivered front: the mean over the searches of the suite (experiments/benchmarks/suite).
+TYPICAL_POINTS = 6
 _TENTHS = [i / 10 for i in range(1, 10)]
 
 
@@ -83,40 +82,30 @@ def paper_grid_pairs(steps: int) -> float:
     return PAPER_SEEDS * sum(steps * (1 + s.extra_propagation(steps)) for s in groups)
 
 
-def measure_pair(experiment: Experiment, data: Dataset, seconds: float = 2.0) -> float:
+def measure_pair(experiment: Experiment, workload: Workload, seconds: float = 2.0) -> float:
     """Return the seconds of one propagation pair on this machine, optimizer step and data included."""
     torch.set_num_threads(experiment.resources.threads)
-    device = None if experiment.resources.gpus_per_worker else "cpu"
-    run = Run(experiment.task, Method(schedule={"family": "constant", "p": 1.0}), seed=0, data=data, device=device)
-    wait: Callable[[], None] = torch.cuda.synchronize if run.device.type == "cuda" else lambda: None
-    run.steps(1)
-    wait()
-    begun, done = time.perf_counter(), run.pairs
-    while time.perf_counter() - begun < seconds and run.steps(1):
-        wait()
-    return (time.perf_counter() - begun) / max(run.pairs - done, 1.0)
+    return workload.seconds_per_pair(None if experiment.resources.gpus_per_worker else "cpu", seconds)
 
 
 class _Cost:
     """Pairs of the configurations of a search: the given ones exactly, the sampled ones on average."""
 
     def __init__(self, experiment: Experiment, steps_per_epoch: int) -> None:
-        recipe, space = experiment.task.recipe, experiment.space
-        scale = TaskScale(
-            epochs=recipe.epochs,
-            steps_per_epoch=steps_per_epoch,
-            rho=recipe.rho,
-            batch_size=recipe.batch_size // experiment.resources.workers,
-            exact=False,
-        )
+        space, epochs = experiment.space, experiment.task.epochs
+        scale = experiment.scale(steps_per_epoch, exact=False)
 
         def pairs(points: Iterable[Params]) -> list[float]:
             computes = [trial_config(params, scale).compute for params in points]
-            return [recipe.epochs * steps_per_epoch * compute * experiment.seeds for compute in computes]
+            return [epochs * steps_per_epoch * compute * experiment.seeds for compute in computes]
 
         self.baselines = sum(pairs(baselines(space) if isinstance(space, Space) else [SGD, SAM]))
         self.given = pairs(given_points(space, grid=experiment.sampler.name == "grid"))
-        self.mean = fmean(pairs(_samples(space)) if experiment.sampler.name != "grid" else self.given)
+        sampled = pairs(_samples(space)) if experiment.sampler.name != "grid" else self.given
+        self.mean, seeds = fmean(sampled), experiment.confirm.min_seeds
+        replicates = seeds * TYPICAL_POINTS * median(sampled) + (seeds - 1) * self.baselines
+        self.replicates = replicates / experiment.seeds if experiment.confirm.enabled else 0.0
+        """What the replicates of a typical front and of the baselines take."""
 
     def of(self, configurations: int) -> float:
         """Return the pairs of this many configurations, the given ones first."""
@@ -168,11 +157,10 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
             "a budget in device-hours is turned into trials by the measured time per pair, but nothing is measured: "
             "leave out --no-measure, or give budget.pairs"
         )
-    data = load_dataset(experiment.task.data)
-    experiment.check_model(data)
-    steps_per_epoch = len(data.train) // experiment.task.recipe.batch_size
-    epochs = experiment.task.recipe.epochs
-    seconds = measure_pair(experiment, data) if measure else None
+    workload = experiment.workload()
+    workload.check(experiment.rules, experiment.resources.workers)
+    steps_per_epoch, epochs = workload.steps_per_epoch, experiment.task.epochs
+    seconds = measure_pair(experiment, workload) if measure else None
     cost, devices = _Cost(experiment, steps_per_epoch), experiment.resources.devices
     searching, confirming = _budget_pairs(experiment, epochs * steps_per_epoch, cost, seconds)
     budget = searching + confirming
@@ -207,17 +195,13 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
 
 def _budget_pairs(experiment: Experiment, recipe: int, cost: _Cost, seconds: float | None) -> tuple[float, float]:
     """Return the pairs of searching and of confirming."""
-    budget, confirm = experiment.budget, experiment.confirm
+    budget = experiment.budget
     if budget.trials is not None:
-        replicates = confirm.candidates * confirm.max_seeds if confirm.enabled else 0
-        return cost.of(budget.trials), cost.mean * replicates / experiment.seeds
-    if budget.pairs is not None:
-        total = budget.pairs
-    elif budget.trainings is not None:
-        total = budget.trainings * recipe
-    else:
+        return cost.of(budget.trials), cost.replicates
+    total = budget.in_pairs(recipe // experiment.task.epochs, experiment.task.epochs)
+    if total is None:
         assert budget.device_hours is not None
         assert seconds is not None
         total = budget.device_hours * 3600 / seconds / experiment.resources.devices
-    confirming = total * confirm.budget_fraction if confirm.enabled else 0.0
+    confirming = min(cost.replicates, total)
     return total - confirming, confirming

@@ -3,27 +3,25 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
 
 from rst_tune.analysis.rungs import MIN_FINISHED
 from rst_tune.errors import InputError
-from rst_tune.method.ascent import build
+from rst_tune.records import Metric
 from rst_tune.redaction import redact, register_url
-from rst_tune.training.data import Dataset
-from rst_tune.training.factories import resolve_factory
-from rst_tune.training.models import build_model
-from rst_tune.training.optimization import make_base_optimizer
+from rst_tune.training.function import FunctionTask
 from rst_tune.training.task import Task
+from rst_tune.training.workload import ClassifierWorkload, Workload
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.axes import bounds
 from rst_tune.tuning.backend.resources import Resources
-from rst_tune.tuning.space import Space
+from rst_tune.tuning.space import Space, TaskScale
 
-__all__ = ["Experiment", "load_experiment"]
+__all__ = ["Experiment", "function_experiment", "load_experiment"]
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -40,27 +38,49 @@ class Sampler(_Part):
     """
 
     name: Literal["front", "tpe", "gp", "nsga2", "random", "grid"] = "front"
-    n_startup_trials: Count = 6
+    n_startup_trials: Count = 4
     storage: str | None = None
     """An Optuna storage URL; None keeps a journal file in the output directory."""
 
 
 class Budget(_Part):
     """How much may be spent, confirmation included: propagation pairs, plain trainings (of the base optimizer at the
-    recipe's length), trials (configurations), or device-hours.
+    recipe's length) or epochs, trials (configurations), or device-hours. A text such as "60 trainings" works as well.
+
+    >>> Budget.model_validate("60 trainings").trainings, Budget.model_validate("1.5 device-hours").device_hours
+    (60.0, 1.5)
     """
 
     pairs: Positive | None = None
     trainings: Positive | None = None
+    epochs: Positive | None = None
     trials: Count | None = None
     device_hours: Positive | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        number, _, unit = given.strip().partition(" ")
+        name = {"device-hours": "device_hours", "hours": "device_hours"}.get(unit, unit)
+        if name not in cls.model_fields or not number.replace(",", "").replace(".", "", 1).isdigit():
+            raise ValueError(f"a budget is a number and a unit ({', '.join(cls.model_fields)}), such as '60 trainings'")
+        return {name: float(number.replace(",", ""))}
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        given = [name for name in ("pairs", "trainings", "trials", "device_hours") if getattr(self, name) is not None]
+        names = list(type(self).model_fields)
+        given = [name for name in names if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of pairs, trainings, trials, device_hours, but got {given or 'none'}")
+            raise ValueError(f"give exactly one of {', '.join(names)}, but got {given or 'none'}")
         return self
+
+    def in_pairs(self, steps_per_epoch: int, epochs: int) -> float | None:
+        """Return the budget in pairs; None where it is in trials or device-hours."""
+        if self.trainings is not None:
+            return self.trainings * steps_per_epoch * epochs
+        return self.epochs * steps_per_epoch if self.epochs is not None else self.pairs
 
 
 class Fidelity(_Part):
@@ -95,24 +115,26 @@ class Stopping(_Part):
 class Confirm(_Part):
     """Replication of the front's candidates on fresh shared seeds until each is settled.
 
-    `budget_fraction` of the budget is kept for it. Each of `candidates` gets `min_seeds`, the uncertain ones up to
-    `max_seeds`.
+    Of the posterior front at most `candidates` points are kept, and each gets `min_seeds`; the budget for that is
+    reserved during the search. What is left goes to further seeds, up to `max_seeds` each.
     """
 
     enabled: bool = True
-    budget_fraction: Share = 0.25
     min_seeds: Count = 3
     max_seeds: Count = 10
     candidates: Count = 8
-    probability: Share = 0.05
 
 
 class Tracking(_Part):
-    """Which MLflow store is used. `uri` None: MLFLOW_TRACKING_URI, else SQLite in the output directory."""
+    """Which MLflow store is used. `uri` None: MLFLOW_TRACKING_URI, else SQLite in the output directory.
+
+    `system_metrics`: the load of the driver's machine is logged to the run of the search.
+    """
 
     enabled: bool = True
     uri: str | None = None
     experiment: str | None = None
+    system_metrics: bool = False
 
 
 class ReferencePoint(_Part):
@@ -126,12 +148,22 @@ class ReferencePoint(_Part):
     compute: Positive | None = None
 
 
+def _task_form(given: Any) -> str:
+    function = isinstance(given, FunctionTask) or (isinstance(given, Mapping) and "function" in given)
+    return "(function)" if function else "(classifier)"
+
+
+AnyTask = Annotated[
+    Annotated[Task, Tag("(classifier)")] | Annotated[FunctionTask, Tag("(function)")], Discriminator(_task_form)
+]
+
+
 class Experiment(_Part):
     """A whole experiment. Every configuration of the search is trained with `seeds` seeds."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.\-]*$")]
     description: str = ""
-    task: Task
+    task: AnyTask
     space: Space | str
     sampler: Sampler = Sampler()
     budget: Budget
@@ -147,26 +179,29 @@ class Experiment(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        epochs = self.task.recipe.epochs
+        epochs, prefix = self.task.epochs, self.task.PREFIX
         if self.fidelity.kind != "full" and not self.fidelity.epochs(epochs):
-            raise ValueError(
-                f"task.recipe.epochs: {epochs} leave no room for a rung: raise it or use fidelity.kind: full"
-            )
+            raise ValueError(f"{prefix}.epochs: {epochs} leave no room for a rung: raise it or use fidelity.kind: full")
         shortest = self.shortest_horizon * epochs
         if shortest < 1.0:
             raise ValueError(
                 f"space.horizon: a training has at least one epoch, but {self.shortest_horizon:g} of {epochs} epochs "
-                f"is {shortest:.2g}: start the horizon at {1 / epochs:.2g} or raise task.recipe.epochs to "
+                f"is {shortest:.2g}: start the horizon at {1 / epochs:.2g} or raise {prefix}.epochs to "
                 f"{math.ceil(1 / self.shortest_horizon)}"
             )
-        if isinstance(self.space, Space) and self.space.rho_unit == "recipe" and not self.task.recipe.rho:
+        if isinstance(self.space, Space) and self.space.rho_unit == "recipe" and not self.task.rho:
             raise ValueError(
-                "space.rho_unit: recipe makes radii multiples of task.recipe.rho, which is 0: raise it, or use absolute"
+                f"space.rho_unit: recipe makes radii multiples of {prefix}.rho, which is 0: raise it, or use absolute"
             )
         if self.confirm.min_seeds > self.confirm.max_seeds:
             raise ValueError(
                 f"confirm.min_seeds: {self.confirm.min_seeds} must not exceed "
                 f"confirm.max_seeds: {self.confirm.max_seeds}"
+            )
+        if isinstance(self.task, FunctionTask) and self.resources.workers > 1:
+            raise ValueError(
+                f"resources.workers: a training function runs on one worker, but got {self.resources.workers}: start "
+                "further processes inside of it, or set workers to 1"
             )
         self._check_sampler()
         return self
@@ -181,6 +216,11 @@ class Experiment(_Part):
             _grid_of_lists(self.space)
         elif not self.space.families:
             raise ValueError("sampler.name: a space without families is a grid of its points: use grid")
+
+    @property
+    def metric(self) -> Metric:
+        """What trainings are judged by."""
+        return self.task.metric
 
     @property
     def shortest_horizon(self) -> float:
@@ -231,26 +271,29 @@ class Experiment(_Part):
         """
         return self._search_path
 
-    def import_model(self) -> None:
-        """Import a model of the user's own, which runs its module. A failure is an InputError."""
-        if ":" in self.task.model.name:
-            resolve_factory(self.task.model.name, self.search_path)
+    def workload(self) -> Workload:
+        """Return what is trained, with its data or its imported function."""
+        if isinstance(self.task, FunctionTask):
+            return self.task.workload(self.search_path)
+        return ClassifierWorkload.load(self.task, self.search_path)
 
-    def check_model(self, data: Dataset) -> None:
-        """Build the model once, so that one that cannot be trained is an InputError before anything starts.
-
-        The same holds for a rule that does not fit it: one for normalization layers, or for the momentum.
-        """
-        self.import_model()
-        model = build_model(self.task.model.name, data.classes, data.shape, self.task.model.options)
+    @property
+    def rules(self) -> list[str]:
+        """The rules that the space may sample."""
         if not isinstance(self.space, Space):
-            return
-        base = make_base_optimizer(self.task.recipe, model)
-        for rule in dict.fromkeys([*self.space.rules, *(p.get("rule", "sam") for p in self.space.points_to_evaluate)]):
-            try:
-                build(rule).attach(model, base)
-            except InputError as error:
-                raise InputError(f"space.rules: {error}") from None
+            return []
+        return [*self.space.rules, *(p.get("rule", "sam") for p in self.space.points_to_evaluate)]
+
+    def scale(self, steps_per_epoch: int, *, exact: bool = True) -> TaskScale:
+        """Return what turns sampled parameters into trainings."""
+        task, workers = self.task, self.resources.workers
+        return TaskScale(
+            epochs=task.epochs,
+            steps_per_epoch=steps_per_epoch,
+            rho=task.rho,
+            batch_size=None if task.batch_size is None else task.batch_size // workers,
+            exact=exact,
+        )
 
     def public(self) -> dict[str, Any]:
         """Return the experiment as plain data without credentials, for the event log and for files."""
@@ -284,15 +327,37 @@ def load_experiment(name: str, settings: Iterable[str] = (), *, search: bool = T
     if not search:
         content |= {"space": {"families": ["constant"]}, "fidelity": {"kind": "full"}, "sampler": {}}
     if not isinstance(content.get("task"), dict):
-        raise InputError(f"{path}: task: this field is needed: data, model and recipe")
-    if content.get("space") is not None:
-        content["space"] = _resolved_space(content["space"], path)
+        raise InputError(f"{path}: task: this field is needed: data, model and recipe, or function")
+    if content.get("space") is None:
+        raise InputError(f"{path}: space: this field is needed: the name of a space (`rst-tune list spaces`) or a path")
+    content["space"] = _resolved_space(content["space"], path)
     experiment = yaml_files.validate(Experiment, content, str(path))
     register_url(experiment.sampler.storage)
     register_url(experiment.tracking.uri)
-    data = experiment.task.data.resolved(_base_of(experiment.task.data.root, path.parent))
-    experiment = experiment.model_copy(update={"task": experiment.task.model_copy(update={"data": data})})
+    if isinstance(experiment.task, Task):
+        data = experiment.task.data.resolved(_base_of(experiment.task.data.root, path.parent))
+        experiment = experiment.model_copy(update={"task": experiment.task.model_copy(update={"data": data})})
     experiment._search_path = (str(path.parent), str(Path.cwd()))
+    return experiment
+
+
+def function_experiment(train: Callable[..., Any], **settings: Any) -> Experiment:
+    """Return the experiment of a training function that is here already: fields of its task and of the experiment."""
+    own = set(FunctionTask.model_fields) - {"function"}
+    label = f"rst_tune.search({getattr(train, '__name__', type(train).__name__)})"
+    if not callable(train):
+        raise InputError(f"{label}: a function `def train(trial)` is needed, but got {train!r}")
+    try:
+        task = FunctionTask.of(train, **{name: value for name, value in settings.items() if name in own})
+    except ValidationError as error:
+        raise yaml_files.explained(FunctionTask, error, label) from None
+    name = "".join(c if c.isalnum() or c in "_-." else "-" for c in getattr(train, "__name__", "search")).strip("-.")
+    fields = {"name": name or "search", **{k: v for k, v in settings.items() if k not in own}, "task": task}
+    fields["space"] = _resolved_space(fields["space"], Path.cwd() / label)
+    experiment = yaml_files.validate(Experiment, fields, label)
+    register_url(experiment.sampler.storage)
+    register_url(experiment.tracking.uri)
+    experiment._search_path = (str(Path.cwd()),)
     return experiment
 
 

@@ -137,7 +137,7 @@ class Asha:
             return Decision(False, f"fewer than {self.reduction_factor} trials at this rung")
         limit = float(np.quantile(here.points[:, 0], 1 / self.reduction_factor))
         error = here.point(key)[0]
-        return Decision(error > limit, f"error {error:.2f}, the limit is {limit:.2f}")
+        return Decision(error > limit, f"error {error:.4g}, the limit is {limit:.4g}")
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Guarded:
             return Decision(False, f"{regression.count} finished trials to learn from, {table.min_finished} are needed")
         error, cost = here.point(key)
         if regression.hopeless(error):
-            chance, reason = 0.0, f"error {error:.2f}, the worst of a finished trial was {regression.worst:.2f}"
+            chance, reason = 0.0, f"error {error:.4g}, the worst of a finished trial was {regression.worst:.4g}"
         else:
             chance, without = self._chances(table, regression, error, cost)
             reason = f"its chance to end non-dominated is {chance:.3f}, that of any trial {without:.3f}"

@@ -9,12 +9,12 @@ from rst_tune.tuning.points import SAM, SGD, points_to_evaluate
 from rst_tune.tuning.space import Params, Space
 from rst_tune.tuning.study import PendingTrials, SearchStudy
 
-__all__ = ["OWN_SEEDS", "ProposalQueue", "given_points"]
+__all__ = ["ProposalQueue", "given_points"]
 
 # A small discrete space repeats itself: a configuration that is known is sampled again, up to this many times.
 ATTEMPTS = 20
-# The configurations' own seeds start here above the experiment's, beyond those of the confirmation.
-OWN_SEEDS = 10_000
+# The seeds that sampled configurations take turns with.
+SEARCH_SEEDS = 2
 
 
 class ProposalQueue:
@@ -39,19 +39,21 @@ class ProposalQueue:
     def first_seed(self, identity: str) -> int:
         """Return the seed that a configuration is trained with first.
 
-        In a grid all share it, to be compared seed by seed. A sampler generalizes to neighbours: with one seed for all,
-        a region where that seed is lucky would look good as a whole, so there each configuration has its own.
+        In a grid all share it, to be compared seed by seed. Sampled configurations take turns with a few seeds: most of
+        the noise is common to the trainings of one seed, and with one seed alone the search would fit that one.
         """
-        if self._is_grid:
+        if self._is_grid or self._seeds > 1:
             return self._seed
-        return self._seed + OWN_SEEDS + self._seeds * self._numbers[identity]
+        return self._seed + self._numbers[identity] % SEARCH_SEEDS
 
-    def next(self) -> Params | None:
-        """Return a configuration that was not proposed before, or None when there are no more."""
+    def next(self) -> str | None:
+        """Return the id of the next configuration, new or to be replicated; None when there are no more."""
         params = self._next_given() if self._given else self._next_sampled()
-        if params is not None:
-            self._add(config_id(params), params)
-        return params
+        if params is None:
+            return None
+        identity = config_id(params)
+        self._add(identity, params)
+        return identity
 
     def _add(self, identity: str, params: Params) -> None:
         self._numbers.setdefault(identity, len(self.params))
@@ -66,8 +68,8 @@ class ProposalQueue:
         if self._is_grid or self._exhausted:
             return None
         for attempt in range(ATTEMPTS):
-            params = self._study.sample(len(self.params), attempt, self._pending())
-            if config_id(params) not in self.params:
+            params, is_replicate = self._study.sample(self._pending(), attempt)
+            if is_replicate or config_id(params) not in self.params:
                 return params
         self._exhausted = True
         return None

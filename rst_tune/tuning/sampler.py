@@ -1,17 +1,15 @@
-"""The sampler `front`: it proposes the training that improves the delivered front most per unit of compute.
+"""The sampler `front`: each proposal is the training that is expected to improve the delivered front most per compute.
 
-What a search delivers is the front of posterior means of the configurations it has trained. One more training at x (a
-new configuration or a replicate of a known one) shifts those means linearly, by a normal amount that is known before:
-its worth is the expected gain of the front's hypervolume, the knowledge gradient, divided by the compute it takes. The
-compute of a configuration is known before training, so only errors are uncertain. The posterior comes from
-`analysis.surrogate`. A running trial counts with its posterior mean, so that workers do not propose the same point
-twice. A stopped trial counts with the final error that its last rung predicts.
+What a search delivers is the front of the posterior means of the surrogate. One more training, of a new configuration
+or a replicate of one that is there, moves those means; the acquisition is the expected gain of the front's hypervolume
+over the outcomes of that training (a knowledge gradient), divided by its compute. A running trial counts with its
+posterior mean, so that workers do not propose the same point twice. A stopped trial counts with the final error that
+its last rung predicts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import cache, cached_property
-from itertools import islice
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,12 +19,12 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from threadpoolctl import ThreadpoolController
 
-from rst_tune.analysis import pareto
-from rst_tune.analysis.surrogate import MIN_TRIALS, KernelParams, Surrogate, fit_surrogate
-from rst_tune.records import Status, Trial, TrialConfig
+from rst_tune.analysis.surrogate import MIN_TRIALS, Surrogate
+from rst_tune.records import Trial, TrialConfig
+from rst_tune.tuning.model import WORST_ERROR, SearchModel
 from rst_tune.tuning.space import Params, TaskScale, trial_config
 
-__all__ = ["FrontSampler", "RandomSuggester", "knowledge_gradient"]
+__all__ = ["FrontSampler", "Proposal", "RandomSuggester", "knowledge_gradient"]
 
 Array = NDArray[np.float64]
 _Candidate = tuple[dict[str, Any], TrialConfig]  # what was suggested, and the configuration that it means
@@ -37,19 +35,22 @@ N_POOL, N_CANDIDATES, N_NEIGHBOURS = 2000, 300, 100
 N_KNOWN = 200
 # A neighbour of the best candidate lies this far from it (in ranges), and keeps its choices with this probability.
 NEIGHBOUR_SCALE, P_KEEP_CATEGORY = 0.08, 0.8
-# Beyond this many finished trials the kernel is fitted again only when their number has grown by a tenth, so that a
-# proposal takes as long after 20,000 trials as after 200.
-REFIT_UNTIL = 20
-# Of more pending and stopped trials than this the latest are used; of more finished ones the front, the baselines and
-# the latest, because proposals concentrate where the front is.
-MAX_PENDING, MAX_OBSERVATIONS = 100, 200
+# Added to the compute that a gain is divided by, in plain trainings. Without it hundreds of the cheapest trainings, of
+# nearly no gain each, can use up a budget (one of nine searches of the suite); 0 to 1 are equally good otherwise.
+OVERHEAD = 0.3
 # Beyond this many standard deviations a configuration is taken never to be on the front.
 CONTENDER_SDS = 3.0
 # Nodes and weights of the Gauss-Hermite rule for the expectation over the outcome of one training.
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
-# The error in percent that a training that diverged or ran out of memory counts as.
-WORST_ERROR = 100.0
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What to train next: new parameters as Optuna suggests them, or a configuration that was trained before."""
+
+    suggested: dict[str, Any] | None = None
+    replicate: TrialConfig | None = None
 
 
 class RandomSuggester:
@@ -99,20 +100,24 @@ class RandomSuggester:
 
 
 class FrontSampler(BaseSampler):
-    """Proposes parameters from the trials it has observed, in the order in which they ended.
+    """Proposes trainings from what a `SearchModel` has observed.
 
-    Before each `study.ask`, `prepare` sets the pending trials and the seed. Until enough trials have finished it
-    samples at random.
+    `propose` may name a replicate. As an Optuna sampler it proposes new configurations only: `prepare` sets the pending
+    trials, the reference point and the seed before each `study.ask`. While too few trials have finished it samples at
+    random.
     """
 
-    def __init__(self, sample: Callable[[Any], Params], scale: TaskScale, *, n_startup_trials: int) -> None:
+    def __init__(
+        self,
+        sample: Callable[[Any], Params],
+        scale: TaskScale,
+        *,
+        n_startup_trials: int = MIN_TRIALS,
+        worst_error: float = WORST_ERROR,
+    ) -> None:
         self._sample, self._scale = sample, scale
-        self._n_startup_trials = max(n_startup_trials, MIN_TRIALS)
-        self._finished: list[Trial] = []
-        self._points: list[tuple[float, float]] = []
-        self._deliverable: set[str] = set()
-        self._stopped: list[Trial] = []
-        self._kernel_params: tuple[int, KernelParams | None] = (0, None)
+        self.model = SearchModel(self._known, worst_error)
+        self._n_startup_trials = n_startup_trials
         self.prepare((), None, 0)
 
     @cached_property
@@ -120,33 +125,19 @@ class FrontSampler(BaseSampler):
         rng = np.random.default_rng(0)
         return [self._candidate(rng) for _ in range(N_POOL)]
 
-    @cached_property
     def _known(self) -> list[TrialConfig]:
-        """What the space may propose, whatever was proposed before: a resumed search fits the same kernel."""
         return [config for _, config in self._pool[:N_KNOWN]]
-
-    def observe(self, trial: Trial, expected_final: float | None = None) -> None:
-        """Add an ended trial; a stopped one counts with `expected_final`, one that broke down with the worst error."""
-        broken = trial.full_horizon and trial.status in (Status.DIVERGED, Status.OUT_OF_MEMORY)
-        error = WORST_ERROR if broken else expected_final
-        trial = trial if error is None else replace(trial, status=Status.COMPLETE, error=error)
-        if trial.finished:
-            self._finished.append(trial)
-            self._points.append((float(trial.error or 0.0), trial.compute))
-            if error is None:
-                self._deliverable.add(trial.config_id)
-        elif trial.status is Status.STOPPED:
-            self._stopped.append(trial)
 
     def prepare(self, pending: Sequence[Trial], reference: tuple[float, float] | None, seed: int) -> None:
         """Set what the next proposal takes into account."""
         self._pending, self._reference, self._seed = pending, reference, seed
         self._random = RandomSampler(seed=seed)
-        self._proposal: dict[str, Any] | None = None
+        self._suggested: dict[str, Any] | None = None
 
     def before_trial(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:  # noqa: ARG002  Optuna's hook
         """Choose the parameters of the trial that Optuna is about to create."""
-        self._proposal = self.propose()
+        if self._suggested is None and (proposal := self.propose(replicates=False)) is not None:
+            self._suggested = proposal.suggested
 
     def infer_relative_search_space(
         self,
@@ -173,56 +164,29 @@ class FrontSampler(BaseSampler):
         param_distribution: BaseDistribution,
     ) -> Any:
         """Return the proposed value, or a random one as long as there is no proposal."""
-        if self._proposal is not None and param_name in self._proposal:
-            return self._proposal[param_name]
+        if self._suggested is not None and param_name in self._suggested:
+            return self._suggested[param_name]
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
-    def propose(self) -> dict[str, Any] | None:
-        """Return the parameters with the largest acquisition; None while too little has finished."""
-        if len(self._finished) < self._n_startup_trials or self._reference is None:
+    def propose(self, *, replicates: bool = True) -> Proposal | None:
+        """Return the training with the largest acquisition; None while too little has finished."""
+        if len(self.model.finished) < self._n_startup_trials or not self.model.ready or self._reference is None:
             return None
         rng = np.random.default_rng(self._seed)
         candidates = [self._pool[int(i)] for i in rng.choice(N_POOL, N_CANDIDATES, replace=False)]
+        pending = [trial.config for trial in self._pending]
         with _threadpools().limit(limits=1):  # quicker at this size, and rounded alike on any number of cores
-            acquisition = self._acquisition(self._reference)
-            best = candidates[int(np.argmax(acquisition(candidates)))]
-            near = [best, *(self._candidate(rng, best[0]) for _ in range(N_NEIGHBOURS))]
-            return near[int(np.argmax(acquisition(near)))][0]
-
-    def _acquisition(self, reference: tuple[float, float]) -> Callable[[list[_Candidate]], Array]:
-        """Return the function from candidates to the knowledge gradient per unit of compute.
-
-        What broke down or was stopped informs the posterior but is never delivered; what is running will be.
-        """
-        pending = [t.config for t in (*self._stopped[-MAX_PENDING:], *self._pending)][-MAX_PENDING:]
-        observed = self._observed()
-        surrogate = self._surrogate(observed).condition_on(pending)
-        found = [t for t in observed if t.config_id in self._deliverable]
-        delivered = _contenders(surrogate, list({t.config_id: t.config for t in (*found, *self._pending)}.values()))
-
-        def acquisition(candidates: list[_Candidate]) -> Array:
-            points = [config for _, config in candidates]
-            gain = knowledge_gradient(surrogate, points, delivered, reference)
-            return np.asarray(gain / np.array([config.compute for config in points]))
-
-        return acquisition
-
-    def _observed(self) -> list[Trial]:
-        """Return at most `MAX_OBSERVATIONS` finished trials: the front as measured, the baselines, then the latest."""
-        if len(self._finished) <= MAX_OBSERVATIONS:
-            return self._finished
-        front = pareto.nondominated(self._points)
-        first = [i for i, t in enumerate(self._finished) if front[i] or t.config.is_base][:MAX_OBSERVATIONS]
-        chosen = set(first)
-        latest = (i for i in reversed(range(len(self._finished))) if i not in chosen)
-        return [self._finished[i] for i in sorted([*first, *islice(latest, MAX_OBSERVATIONS - len(first))])]
-
-    def _surrogate(self, observed: Sequence[Trial]) -> Surrogate:
-        fitted_at, kernel_params = self._kernel_params
-        if fitted_at != (fitted_at := _last_fit(len(self._finished))):
-            kernel_params = fit_surrogate(self._finished[:fitted_at], known=self._known).kernel_params
-            self._kernel_params = (fitted_at, kernel_params)
-        return fit_surrogate(observed, kernel_params=kernel_params, known=self._known)
+            surrogate = self.model.surrogate(pending)
+            delivered = _contenders(surrogate, self.model.deliverable(pending))
+            acquisition = partial(_acquisition, surrogate=surrogate, delivered=delivered, reference=self._reference)
+            first = candidates[int(np.argmax(acquisition([config for _, config in candidates])))]
+            near = [first, *(self._candidate(rng, first[0]) for _ in range(N_NEIGHBOURS))]
+            gains = acquisition([config for _, config in near])
+            again = acquisition(delivered) if replicates and delivered else np.zeros(1)
+        if again.max() > gains.max():
+            return Proposal(replicate=delivered[int(np.argmax(again))])
+        self._suggested = near[int(np.argmax(gains))][0]
+        return Proposal(suggested=self._suggested)
 
     def _candidate(self, rng: np.random.Generator, around: Mapping[str, Any] | None = None) -> _Candidate:
         suggester = RandomSuggester(rng, around)
@@ -238,22 +202,22 @@ def _contenders(surrogate: Surrogate, delivered: list[TrialConfig]) -> list[Tria
     return [delivered[i] for i in np.flatnonzero(mean - CONTENDER_SDS * sd <= highest)]
 
 
+def _acquisition(
+    configs: Sequence[TrialConfig],
+    *,
+    surrogate: Surrogate,
+    delivered: Sequence[TrialConfig],
+    reference: tuple[float, float],
+) -> Array:
+    """Return the knowledge gradient of each configuration per unit of compute."""
+    gain = knowledge_gradient(surrogate, configs, delivered, reference)
+    return np.asarray(gain / (OVERHEAD + np.array([config.compute for config in configs])))
+
+
 @cache
 def _threadpools() -> ThreadpoolController:
     """Return the thread pools of the numeric libraries. To find them takes milliseconds, so it is done once."""
     return ThreadpoolController()
-
-
-def _last_fit(count: int) -> int:
-    """Return the number of trials at which the kernel was last fitted: every one, then at each tenth more.
-
-    >>> [_last_fit(n) for n in (8, 19, 22, 23, 10_000)]
-    [8, 19, 22, 22, 9535]
-    """
-    at = min(count, REFIT_UNTIL)
-    while (following := at + max(at // 10, 1)) <= count and at >= REFIT_UNTIL:
-        at = following
-    return at
 
 
 def knowledge_gradient(
@@ -271,10 +235,10 @@ def knowledge_gradient(
     order = np.argsort([config.compute for config in delivered], kind="stable")
     everything = [*(delivered[i] for i in order), *candidates]
     mean, covariance = surrogate.posterior(everything)
-    mean = mean + np.log(surrogate.divergence_factor(everything))
+    mean = mean + 0.5 * surrogate.noise_sd**2
     n = len(delivered)
     own = np.arange(n, len(everything))
-    scale = np.sqrt(np.maximum(covariance[own, own], 0.0) + surrogate.noise_sd**2)
+    scale = np.sqrt(np.maximum(covariance[own, own], 0.0) + surrogate.paired_noise_sd**2)
     shift = covariance[:, own].T / scale[:, None]  # (candidates, everything)
     top, right = reference[0], np.log2(reference[1])
     cost = np.log2([config.compute for config in everything])

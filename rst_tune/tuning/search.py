@@ -19,14 +19,14 @@ from rst_tune import files
 from rst_tune.errors import InputError
 from rst_tune.records import LOG_NAME, EventLog, Search, SearchStarted, SearchState, load, read_events
 from rst_tune.redaction import register_environment
-from rst_tune.training.data import Dataset, load_dataset
+from rst_tune.training.workload import Workload
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.backend.cluster import connected
 from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.backend.runner import TrialContext
 from rst_tune.tuning.controller import SearchController
 from rst_tune.tuning.experiment import Experiment
-from rst_tune.tuning.study import JOURNAL_NAME, SearchStudy
+from rst_tune.tuning.study import JOURNAL_NAME, SearchStudy, open_database
 
 __all__ = ["TEXT_LOG_NAME", "default_output", "latest_search", "output_directory", "run_search"]
 
@@ -91,22 +91,23 @@ def run_search(
     """
     directory = output_directory(experiment, output)
     register_environment()
-    data = load_dataset(experiment.task.data)
-    experiment.check_model(data)
-    header = _header(experiment, data)
+    workload = experiment.workload()
+    workload.check(experiment.rules, experiment.resources.workers)
+    header = _header(experiment, workload)
     with _locked(directory):
         if overwrite or (directory / OVERWRITE_NAME).exists():
             _move_aside(directory)
         state = _load_state(directory)
         _check_resumable(header, state, directory)
         if not state.search().done:
-            _run(experiment, directory, data, header, state, address, on_progress, say, during)
+            _run(experiment, directory, workload, header, state, address, on_progress, say, during)
     return load(directory)
 
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     """Allow one driver at a time to write to a search."""
+    files.check_writable(directory)
     try:
         with files.file_lock(directory / "lock"):
             yield
@@ -171,7 +172,8 @@ def _identity(header: SearchStarted) -> dict[str, Any]:
     if isinstance(flat.get("space"), str):
         flat["space"] = "Python"
     workers = (header.experiment.get("resources") or {}).get("workers", 1)
-    return {**flat, "resources.workers": workers, "data digest": header.data.get("digest"),
+    digest = "code of the function" if "task.function" in flat else "data digest"
+    return {**flat, "resources.workers": workers, digest: header.data.get("digest"),
             "precision": header.data.get("precision")}  # fmt: skip
 
 
@@ -185,7 +187,7 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _run(
     experiment: Experiment,
     directory: Path,
-    data: Dataset,
+    workload: Workload,
     header: SearchStarted,
     state: SearchState,
     address: str | None,
@@ -193,23 +195,26 @@ def _run(
     say: Callable[[str], None],
     during: Callable[[Path], AbstractContextManager[object]],
 ) -> None:
+    if experiment.sampler.storage is not None:
+        open_database(experiment.sampler.storage)
     with connected(address, log=directory / TEXT_LOG_NAME):
         from rst_tune.tuning.backend.ray import RayBackend, cluster_devices
 
         resources = experiment.resources
-        backend = RayBackend(_context(experiment, directory, data), resources)
+        backend = RayBackend(_context(experiment, directory, workload), resources)
         backend.wait_for_room(resources.wait_for_nodes_minutes, say)
         log = EventLog(directory)
         try:
+            header = state.header or log.append(replace(header, devices=cluster_devices()))
             if state.header is None:
-                state.apply(log.append(replace(header, devices=cluster_devices())))
+                state.apply(header)
             text = yaml.safe_dump(experiment.public(), sort_keys=False, allow_unicode=True)
             files.write_text(directory / "experiment.yaml", text)
             controller = SearchController(
                 experiment,
                 log=log,
                 state=state,
-                study=SearchStudy(experiment, directory),
+                study=SearchStudy(experiment, directory, header.uid),
                 steps_per_epoch=header.steps_per_epoch,
                 slots=lambda: backend.slots,
             )
@@ -219,38 +224,27 @@ def _run(
             log.close()
 
 
-def _context(experiment: Experiment, directory: Path, data: Dataset) -> TrialContext:
+def _context(experiment: Experiment, directory: Path, workload: Workload) -> TrialContext:
     resources: Resources = experiment.resources
     minutes = resources.time_limit_minutes
     return TrialContext(
-        task=experiment.task,
-        data=data,
+        workload=workload,
         directory=directory,
         threads=resources.threads,
         device=None if resources.gpus_per_worker else "cpu",
         checkpoint_seconds=resources.checkpoint_seconds,
         time_limit=None if minutes is None else minutes * 60,
-        search_path=experiment.search_path,
     )
 
 
-def _header(experiment: Experiment, data: Dataset) -> SearchStarted:
-    recipe = experiment.task.recipe
-    steps = len(data.train) // recipe.batch_size
-    if steps < 1:
-        raise InputError(
-            f"a batch must not be larger than the training set, but batch_size is {recipe.batch_size} and there are "
-            f"{len(data.train)} images: lower task.recipe.batch_size"
-        )
-    by_device = "bf16" if experiment.resources.gpus_per_worker else "fp32"
-    precision = by_device if recipe.precision == "auto" else recipe.precision
-    described = {"name": experiment.task.data.name, "digest": data.digest(), "precision": precision}
+def _header(experiment: Experiment, workload: Workload) -> SearchStarted:
     return SearchStarted(
         search_id=experiment.search_id,
         name=experiment.name,
         experiment=experiment.public(),
-        steps_per_epoch=steps,
-        data={**described, **data.describe()},
+        metric=experiment.metric,
+        steps_per_epoch=workload.steps_per_epoch,
+        data=workload.describe(gpu=bool(experiment.resources.gpus_per_worker)),
         versions={"python": platform.python_version(), **_versions()},
         commit=_commit(),
     )

@@ -72,9 +72,8 @@ class Space(BaseModel):
     `gamma_rst` or `gamma_gnr`, not both; neither means gamma_gnr = 1, plain RST. `rules` is a list of names, or maps
     names to axes of their own (`rho`, options); `rho` is the radius of rules without one. `rho_unit: recipe` makes
     radii multiples of the recipe's. `horizon` is the length as a share of the recipe's epochs. `baselines` adds the
-    base optimizer (at the shortest, the recipe's and the longest length) and SAM; `warm_start` begins with suggested
-    points (`points.py`). `points_to_evaluate` are trained as they stand, before anything is sampled; a grid may consist
-    of them alone.
+    base optimizer at several lengths and SAM (`points.py`). `points_to_evaluate` are trained as they stand, before
+    anything is sampled; a grid may consist of them alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -93,7 +92,6 @@ class Space(BaseModel):
     policies: Annotated[list[str], Field(min_length=1)] = ["coin"]
     cap: Axis | None = None
     points_to_evaluate: list[dict[str, Any]] = []
-    warm_start: bool = True
     baselines: bool = True
 
     @field_validator("rules", mode="before")

@@ -26,12 +26,14 @@ from optuna.trial import TrialState
 
 from rst_tune.errors import InputError
 from rst_tune.records import Status, Trial, config_id
+from rst_tune.redaction import redact_text
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.experiment import Experiment
+from rst_tune.tuning.model import SearchModel
 from rst_tune.tuning.sampler import FrontSampler
-from rst_tune.tuning.space import Params, Space, TaskScale
+from rst_tune.tuning.space import Params, Space
 
-__all__ = ["PendingTrials", "SearchStudy", "optuna_outcome"]
+__all__ = ["PendingTrials", "SearchStudy", "open_database", "optuna_outcome"]
 
 JOURNAL_NAME = "study.journal"
 Outcome = tuple[TrialState, tuple[float, float] | None]
@@ -39,10 +41,11 @@ Outcome = tuple[TrialState, tuple[float, float] | None]
 
 @dataclass(frozen=True)
 class PendingTrials:
-    """The trials that are out, and the reference point of the hypervolume."""
+    """The trials that are out, the reference point of the hypervolume, and how many trials were sampled so far."""
 
     trials: tuple[Trial, ...] = ()
     reference: tuple[float, float] | None = None
+    sampled: int = 0
 
 
 def optuna_outcome(seeds: Sequence[Trial]) -> Outcome:
@@ -73,7 +76,7 @@ def _optuna_sampler(name: str, seed: int, n_startup_trials: int) -> BaseSampler:
 
 def _storage(url: str | None, directory: Path | None) -> BaseStorage:
     if url is not None:
-        return RDBStorage(url, heartbeat_interval=None)
+        return open_database(url)
     if directory is None:
         return InMemoryStorage()
     journal = directory / JOURNAL_NAME
@@ -81,9 +84,21 @@ def _storage(url: str | None, directory: Path | None) -> BaseStorage:
     return JournalStorage(JournalFileBackend(str(journal)))
 
 
-def _open_study(experiment: Experiment, storage: BaseStorage) -> optuna.Study:
+def open_database(url: str) -> RDBStorage:
+    """Return the storage at a URL; InputError where no database answers there."""
+    try:
+        return RDBStorage(url, heartbeat_interval=None)
+    except Exception as error:  # whatever SQLAlchemy, the database's driver or the network raise
+        reason = redact_text(str(error)).splitlines()[0]
+        raise InputError(
+            f"sampler.storage must be the URL of a database that answers, but {redact_text(url)} does not: {reason}"
+        ) from error
+
+
+def _open_study(experiment: Experiment, storage: BaseStorage, uid: str) -> optuna.Study:
+    name = f"{experiment.name}-{experiment.search_id[:8]}"
     study = optuna.create_study(
-        study_name=f"{experiment.name} {experiment.search_id}",
+        study_name=f"{name}-{uid}" if uid and experiment.sampler.storage is not None else name,
         storage=storage,
         directions=["minimize", "minimize"],
         sampler=RandomSampler(seed=0),
@@ -92,6 +107,9 @@ def _open_study(experiment: Experiment, storage: BaseStorage) -> optuna.Study:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names(["error", "compute"])
+    described = {name: experiment.public()[name] for name in ("description", "task", "budget")}
+    for name in described.keys() - study.user_attrs.keys():  # Optuna's dashboard shows them
+        study.set_user_attr(name, described[name])
     study.get_trials(deepcopy=False)
     return study
 
@@ -127,9 +145,12 @@ def _is_json_object(line: bytes) -> bool:
 
 
 class SearchStudy:
-    """The study of one search. Configurations are identified by their id, which does not depend on Optuna."""
+    """The study of one search. Configurations are identified by their id, which does not depend on Optuna.
 
-    def __init__(self, experiment: Experiment, directory: Path | None) -> None:
+    `uid` tells searches of one experiment apart that share a database: in two directories, or one after the other.
+    """
+
+    def __init__(self, experiment: Experiment, directory: Path | None, uid: str = "") -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.experiment = experiment
         self._user_space = (
@@ -137,48 +158,54 @@ class SearchStudy:
         )
         url = experiment.sampler.storage
         try:
-            self.study = _open_study(experiment, _storage(url, directory))
+            self.study = _open_study(experiment, _storage(url, directory), uid)
         except OSError:
             raise
         except Exception:  # Optuna applies each line of a journal without checking it, so any error is possible
             if url is not None or directory is None:
                 raise
             _set_aside(directory / JOURNAL_NAME)
-            self.study = _open_study(experiment, _storage(url, directory))
+            self.study = _open_study(experiment, _storage(url, directory), uid)
         self._numbers: dict[str, int] = {}
         self._open: set[str] = set()
-        self._front_sampler = self._make_front_sampler() if experiment.sampler.name == "front" else None
+        self._front_sampler = self._make_front_sampler()
 
     def _make_front_sampler(self) -> FrontSampler:
-        recipe = self.experiment.task.recipe
-        scale = TaskScale(
-            epochs=recipe.epochs,
-            steps_per_epoch=1,
-            rho=recipe.rho,
-            batch_size=recipe.batch_size // self.experiment.resources.workers,
-            exact=False,
+        return FrontSampler(
+            self._params,
+            self.experiment.scale(1, exact=False),
+            n_startup_trials=self.experiment.sampler.n_startup_trials,
+            worst_error=self.experiment.metric.worst_error,
         )
-        return FrontSampler(self._params, scale, n_startup_trials=self.experiment.sampler.n_startup_trials)
+
+    @property
+    def model(self) -> SearchModel:
+        """The surrogate of the search, whichever sampler proposes."""
+        return self._front_sampler.model
 
     def observe(self, trial: Trial, expected_final: float | None = None) -> None:
-        """Give the sampler `front` an ended trial, in order. Optuna's samplers learn from what the study is told."""
-        if self._front_sampler is not None:
-            self._front_sampler.observe(trial, expected_final)
+        """Give the model an ended trial, in order. Optuna's samplers learn from what the study is told."""
+        self.model.observe(trial, expected_final)
 
-    def sample(self, number: int, attempt: int = 0, pending: PendingTrials | None = None) -> Params:
-        """Return the parameters of the `number`-th proposal of this search, at a first or a further attempt."""
+    def sample(self, pending: PendingTrials, attempt: int = 0) -> tuple[Params, bool]:
+        """Return the parameters of the next training, at a first or a further attempt, and whether it is a replicate.
+
+        Samplers are seeded by the number of trials so far.
+        """
         settings = self.experiment.sampler
-        seed = ((self.experiment.seed * 1_000_003 + number) * 64 + attempt) % 2**32
-        if self._front_sampler is not None:
-            pending = pending or PendingTrials()
+        seed = ((self.experiment.seed * 1_000_003 + pending.sampled) * 64 + attempt) % 2**32
+        if settings.name == "front":
             self._front_sampler.prepare(pending.trials, pending.reference, seed)
+            proposal = self._front_sampler.propose(replicates=self.experiment.confirm.enabled)
+            if proposal is not None and proposal.replicate is not None:
+                return dict(proposal.replicate.params), True
             self.study.sampler = self._front_sampler
         else:
             self.study.sampler = _optuna_sampler(settings.name, seed, settings.n_startup_trials)
         trial = self.study.ask()
         params = self._params(trial)
         self._register(params, trial)
-        return params
+        return params, False
 
     def _params(self, trial: Any) -> Params:
         if self._user_space is not None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from rst_tune.errors import InputError, unknown_name
 
-__all__ = ["existing", "find", "home", "load_function", "override", "read_yaml", "shipped", "validate"]
+__all__ = ["existing", "explained", "find", "home", "load_function", "override", "read_yaml", "shipped", "validate"]
 
 Model = TypeVar("Model", bound=BaseModel)
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -170,14 +170,19 @@ def validate(model: type[Model], content: Mapping[str, Any], where: str) -> Mode
     try:
         return model.model_validate(dict(content))
     except ValidationError as error:
-        lines = [_explain(model, e) for e in error.errors(include_url=False)[:5]]
-        raise InputError("\n".join(f"{where}: {line}" for line in dict.fromkeys(lines))) from None
+        raise explained(model, error, where) from None
     except RecursionError:
         raise InputError(f"{where}: the file is nested too deeply") from None
 
 
+def explained(model: type[BaseModel], error: ValidationError, where: str) -> InputError:
+    """Return an error that names the fields."""
+    lines = [_explain(model, e) for e in error.errors(include_url=False)[:5]]
+    return InputError("\n".join(f"{where}: {line}" for line in dict.fromkeys(lines)))
+
+
 def _explain(model: type[BaseModel], error: Any) -> str:
-    place = [str(part) for part in error["loc"]]
+    place = [str(part) for part in error["loc"] if not str(part).startswith("(")]  # the form of a task is no field
     field = ".".join(place)
     if error["type"] == "extra_forbidden":
         near = get_close_matches(place[-1], _fields_at(model, place[:-1]), n=1, cutoff=0.5)

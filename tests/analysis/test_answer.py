@@ -228,7 +228,7 @@ def test_a_point_that_the_front_does_not_have_is_an_error_with_the_remedy():
     found = analyze(task(overfitted))
     with pytest.raises(InputError, match=r"at most 0\.01 ×, but the cheapest costs 0\.25 ×: ask for that or more"):
         found.at(0.01)
-    with pytest.raises(InputError, match=r"at most 0\.1 % error, but the lowest is"):
+    with pytest.raises(InputError, match=r"error of at most 0\.10 %, but the best has"):
         found.for_error(0.1)
     with pytest.raises(InputError, match="the front is empty"):
         analyze(search_of([])).at(1.0)

@@ -44,7 +44,7 @@ def test_a_breakdown_raises_the_mean_error_near_it_and_not_far_away():
     far = [fitted.errors([config(1.0, 0.4)])[0] for fitted in (sound, broken)]
     assert near[0] == pytest.approx(5.0, rel=0.1)
     # The mean of the ten is 9.5; their neighbours and the prior lower it.
-    assert 5.8 < near[1] < 9.5
+    assert 5.5 < near[1] < 9.5
     assert far[1] == pytest.approx(far[0], rel=0.1)
 
 
@@ -55,7 +55,7 @@ def test_how_badly_a_training_broke_down_does_not_matter():
 def test_the_interval_is_open_where_trainings_break_down():
     assert broken_at(50.0).interval([config(0.3, 1.4)])[1] < 20
     fitted = fit_surrogate([*calm(30), *trials(0.1, 1.4, [60.0] * 5)])
-    assert fitted.interval([config(0.1, 1.4)])[1] == 100.0
+    assert fitted.interval([config(0.1, 1.4)])[1] == float("inf")
     assert fitted.interval([config(1.0, 0.5)])[1] < 10
 
 

@@ -30,7 +30,9 @@ def test_the_interval_of_a_training_covers_held_out_ones(tmp_path):
     """Pooled over searches: one has too few held-out trials to tell 0.8 from 0.97."""
     inside = []
     for seed in range(5):
-        train, held_out = split(finished(tmp_path / str(seed), trials=90, seed=seed, confirm_seeds=0))
+        trials = finished(tmp_path / str(seed), trials=90, seed=seed, confirm_seeds=0)
+        # A seed of its own each: what all trainings of one seed have in common cannot be held out.
+        train, held_out = split([replace(t, seed=k) for k, t in enumerate(trials)])
         inside.append(coverage(fit_surrogate(train), held_out))
     assert 0.8 <= np.mean(inside) <= 0.97
 
@@ -98,10 +100,44 @@ def test_the_joint_posterior_has_the_marginals(fitted):
 def test_the_gradient_of_the_fit_is_that_of_its_objective():
     trials = simulated(0, 40)
     made = fit_surrogate(trials, kernel_params=surrogate.KernelParams())
-    centre = np.log([0.2, 0.15, 1.0, 1.0])
-    objective = surrogate._negative_log_posterior(made._own, made.target - made.base, centre)
-    away = centre + np.array([0.3, -0.2, 0.1, 0.2])
+    centre = np.append(np.log([0.2, 0.15, 1.0, 1.0]), 0.4)
+    shared = surrogate._same_seed(np.arange(40) % 3, made._own.distances(made._own))
+    objective = surrogate._negative_log_posterior(made._own, shared, made.target - made.base, centre)
+    away = centre + np.array([0.3, -0.2, 0.1, 0.2, 0.5])
     assert check_grad(lambda x: objective(x)[0], lambda x: objective(x)[1], away) < 1e-3
+
+
+def unlucky(share: bool) -> float:
+    """Return the worst error of the predicted order of ten configurations, half of them on a seed that adds 20 %.
+
+    Whether the seeds are known to be shared, or each training has one of its own.
+    """
+    rng, costs = np.random.default_rng(0), np.linspace(0.1, 1, 10)
+    errors = 8 * np.exp(-0.3 * costs) * np.exp(0.01 * rng.normal(size=10))
+    made = [trial(0.0, s, 8.0 * np.exp(0.2 * s), gamma=0.0) for s in (0, 1)]
+    for k, (cost, error) in enumerate(zip(costs, errors, strict=True)):
+        made.append(trial(float(cost), k % 2, float(error * np.exp(0.2 * (k % 2)))))
+    seeded = made if share else [replace(t, seed=k) for k, t in enumerate(made)]
+    predicted = np.log(fit_surrogate(seeded).errors([t.config for t in made[2:]]))
+    return float(np.std(predicted - np.log(errors)))
+
+
+def test_what_the_trainings_of_one_seed_have_in_common_is_not_taken_for_a_difference():
+    assert unlucky(share=True) < 0.75 * unlucky(share=False)
+
+
+def test_many_replicates_of_a_configuration_outweigh_its_neighbours():
+    """One that is unlike them: with one seed it is shrunk towards them, with thirty it has its own error."""
+    around = [trial(0.5, k, 5.0, gamma=1.0 + 0.01 * (k - 10)) for k in range(21) if k != 10]
+
+    def predicted(count: int) -> float:
+        own = [trial(0.5, 100 + s, 4.5, gamma=1.0) for s in range(count)]
+        params = surrogate.KernelParams(noise=0.3, seed_share=0.0)
+        return float(fit_surrogate([*around, *own], kernel_params=params).marginals([own[0].config])[0][0])
+
+    one, many = (np.exp(predicted(count)) for count in (1, 200))
+    assert one == pytest.approx(5.0, rel=0.02)
+    assert many < 4.7
 
 
 VARIED = {
@@ -179,7 +215,7 @@ def test_hostile_values_do_not_break_the_analysis(hostile):
 def test_too_few_trials(tmp_path):
     search = load(write_search(tmp_path, trials=2, phase="search", baseline_seeds=1))
     assert analyze(search).surrogate is None
-    with pytest.raises(InputError, match="needs 6 finished trials"):
+    with pytest.raises(InputError, match="needs 4 finished trials"):
         fit_surrogate(search.finished())
 
 

@@ -21,7 +21,7 @@ class Slow(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         if self.training:
             time.sleep(self.seconds)
-        return self.net(images)
+        return self.net(nn.functional.adaptive_avg_pool2d(images.mean(1, keepdim=True), 8))
 
 
 def slow(num_classes: int, seconds: float = 0.03) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Nodes that join in the middle of a search, and a node that cannot write to the output directory."""
+"""Nodes that join in the middle of a search, and a node that cannot write to the output directory or read the data."""
 
 import os
 import subprocess
@@ -12,6 +12,7 @@ import pytest
 
 from rst_tune.records import Status, load
 from tests.faults.harness import EXPERIMENT, assert_whole, driver, results, starts, write_experiment
+from tests.walk.sources import write_source
 
 MANY = "resources.max_concurrent_trials=null"
 
@@ -44,14 +45,15 @@ def assert_same_results(output: Path, undisturbed: Path) -> None:
     assert all(same[key]["metrics"] == calm[key]["metrics"] for key in same.keys() & calm.keys())
 
 
+READ_ONLY = "mount --bind '{0}' '{0}' && mount -o remount,ro,bind '{0}'"
+EMPTY = "mount -t tmpfs tmpfs '{0}'"
+
+
 @contextmanager
-def node_with_read_only(folder: Path, address: str, cpus: int = 1):
-    """Start a node in a mount namespace of its own, in which a folder is read-only."""
+def node_with(mount: str, folder: Path, address: str, cpus: int = 1):
+    """Start a node in a mount namespace of its own, in which a folder is read-only or empty."""
     ray = f"{sys.executable} -m ray.scripts.scripts start --address={address} --node-ip-address=127.0.0.6"
-    script = (
-        f"mount --bind {folder} {folder} && mount -o remount,ro,bind {folder} && "
-        f"exec {ray} --num-cpus={cpus} --num-gpus=1 --disable-usage-stats --block"
-    )
+    script = f"{mount.format(folder)} && exec {ray} --num-cpus={cpus} --num-gpus=1 --disable-usage-stats --block"
     command = ["unshare", "--mount", "--propagation", "private", "bash", "-c", script]
     node = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -65,7 +67,7 @@ def node_with_read_only(folder: Path, address: str, cpus: int = 1):
 
 
 def can_unshare(folder: Path) -> bool:
-    script = f"mount --bind {folder} {folder}"
+    script = f"mount --bind '{folder}' '{folder}'"
     command = ["unshare", "--mount", "--propagation", "private", "bash", "-c", script]
     return os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0
 
@@ -75,10 +77,18 @@ def test_trials_of_a_node_that_cannot_write_move_elsewhere(cluster, undisturbed,
     output.mkdir()
     if not can_unshare(output):
         pytest.skip("needs the right to make a mount namespace")
-    with node_with_read_only(output, cluster.address):
+    with node_with(READ_ONLY, output, cluster.address):
         wait_for_nodes(cluster.address, 2)
         with driver(write_experiment(tmp_path), output, cluster.address, MANY) as search:
             assert search.wait() == 0, search.text
+    moved = assert_moved(output)
+    assert f"cannot write to {output}" in (output / "log.txt").read_text()
+    assert_same_results(output, undisturbed)
+    say("a mount that is read-only on one node", moved)
+
+
+def assert_moved(output: Path) -> int:
+    """Return how many trials another node had to take over; all of them came to a good end."""
     assert_whole(output)
     trials = load(output).trials
     assert {trial.status for trial in trials} <= {Status.COMPLETE, Status.STOPPED}, "a trial was lost to that node"
@@ -88,9 +98,26 @@ def test_trials_of_a_node_that_cannot_write_move_elsewhere(cluster, undisturbed,
     moved = [places for places in nodes.values() if len(set(places)) == 2]
     assert moved, "the node was never tried"
     assert all(len(places) <= 2 for places in nodes.values()), "a trial was placed there again"
-    assert "cannot write to the output directory" in (output / "log.txt").read_text()
-    assert_same_results(output, undisturbed)
-    say("a mount that is read-only on one node", len(moved))
+    return len(moved)
+
+
+def test_trials_of_a_node_that_cannot_read_an_image_move_elsewhere(cluster, tmp_path, say):
+    output, go, data = tmp_path / "output", tmp_path / "go", write_source("folder", tmp_path)
+    hidden = tmp_path / str(data["root"]) / "train" / "class 1"
+    if not can_unshare(hidden):
+        pytest.skip("needs the right to make a mount namespace")
+    model = {"name": "tests.faults.fault_models:patient", "options": {"file": str(go)}}
+    task = {"data": data, "model": model, "recipe": {"base": "digits", "epochs": 2, "batch_size": 8}}
+    path = write_experiment(tmp_path, task=task, budget={"trials": 4}, confirm={"enabled": False})
+    with node_with(EMPTY, hidden, cluster.address):
+        wait_for_nodes(cluster.address, 2)
+        with driver(path, output, cluster.address, MANY) as search:
+            search.until(lambda: len({start["node"] for start in starts(output)}) == 2, "a trial on each node")
+            go.touch()
+            assert search.wait() == 0, search.text
+    moved = assert_moved(output)
+    assert "cannot read the data" in (output / "log.txt").read_text()
+    say("images that one node cannot read", moved)
 
 
 def wait_for_nodes(address: str, count: int) -> None:
@@ -108,7 +135,7 @@ def test_where_no_node_can_write_the_search_stops_with_a_message(cluster, tmp_pa
     output.mkdir()
     if not can_unshare(output):
         pytest.skip("needs the right to make a mount namespace")
-    with node_with_read_only(output, cluster.address, cpus=2):
+    with node_with(READ_ONLY, output, cluster.address, cpus=2):
         wait_for_nodes(cluster.address, 2)
         two = "resources.cpus_per_worker=2"  # it fits on that node only
         with driver(write_experiment(tmp_path), output, cluster.address, two) as search:

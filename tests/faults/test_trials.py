@@ -31,7 +31,7 @@ def moody(cluster, tmp_path_factory):
 
 EXPECTED = {
     "out of memory": (Status.OUT_OF_MEMORY, "CUDA out of memory", "PRUNED"),
-    "nan": (Status.DIVERGED, "the loss was not finite", "PRUNED"),
+    "nan": (Status.DIVERGED, "the loss or the metric was not finite", "PRUNED"),
     "hang": (
         Status.FAILED,
         f'not finished within the time limit of {LIMIT_MINUTES * 60:g} s; it was at: File "',

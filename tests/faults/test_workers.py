@@ -81,6 +81,7 @@ def test_a_killed_node_loses_no_trial(cluster, undisturbed, tmp_path, say):
                 kill(worker)
         killed = time.time()
         assert search.wait() == 0, search.text
+        assert "raylet" not in search.text, "Ray's report about the dead node belongs to log.txt"
     assert_whole(output)
     ended = {trial.key: trial.ended_at for trial in load(output).trials}
     moved = {key for key in moved if ended[key] > killed}  # one may have ended in the moment of the kill

@@ -10,22 +10,24 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = {
+    "own_function.py": (["ray", "mlflow"], 4, r"RMSE (0\.\d+)"),
     "plain_torch.py": ([], 3, r"test error \d+\.\d%, 24 steps, (\d+) forward-backward pairs"),
     "lightning_module.py": (["lightning"], 1, r"Classifier: 8 steps, \d+ .*ManualClassifier: 16 steps, (\d+)"),
     "huggingface_trainer.py": (["transformers", "accelerate"], 1, r"evaluation loss \d\.\d+, 8 steps, (12)"),
     "ray_tune.py": (["ray"], 4, r"(\d) of 4 trials are on the front\n.*error"),
+    "optuna_study.py": (["optuna"], 4, r"(\d) of 4 trials are on the front\n.*error"),
     "fsdp2.py": ([], 6, r"loss \d\.\d+, 6 steps, (\d+) forward-backward pairs on 2 ranks"),
 }
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs(name):
+def test_an_example_runs(name, tmp_path):
     packages, size, expected = EXAMPLES[name]
     for package in packages:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
     command = [sys.executable, str(FOLDER / name), str(size)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(expected, done.stdout, re.DOTALL), done.stdout
 

@@ -1,5 +1,7 @@
 """Lightning: automatic and manual optimization agree with our own loop; checkpoints, schedulers, refusals."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -10,7 +12,7 @@ from rst_tune import RST, schedules
 from rst_tune.errors import InputError
 
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: pip install 'rst_tune[lightning]'")
-from rst_tune.integrations.lightning import LightningRST  # noqa: E402
+from rst_tune.integrations.lightning import LightningRST, TrialCallback  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 EPOCHS, BATCHES, SIZE = 2, 6, 8
@@ -232,3 +234,48 @@ def test_training_without_an_end_is_refused():
 def test_a_rule_with_losses_of_single_samples_is_refused():
     with pytest.raises(InputError, match="losses of single samples"):
         fit(Net(rule="esam"))
+
+
+# --- a Trainer as the training of a search ----------------------------------------------------------------------
+
+
+def trial_run(**changes):
+    from rst_tune.records import Metric
+    from rst_tune.training.function_run import FunctionRun, RunSpec
+    from rst_tune.training.task import Method
+    from tests.faults.fault_functions import lightning as function
+
+    method = Method(schedule={"family": "constant", "p": 0.5}, gamma_gnr=2.0)
+    given = {"name": "own", "function": function, "method": method, "metric": Metric(name="MSE", unit="")}
+    return FunctionRun(RunSpec(**{**given, "rho": 0.05, "seed": 3, "epochs": 4, **changes}))
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_trainer_in_a_search_resumes_to_the_last_bit(tmp_path, at):
+    whole = trial_run()
+    while not whole.finished:
+        whole.epoch()
+    first = trial_run()
+    for _ in range(at):
+        first.epoch()
+    first.save(tmp_path / "run.pt")
+    first.close()
+    second = trial_run()
+    second.restore(tmp_path / "run.pt")
+    while not second.finished:
+        second.epoch()
+    assert second.history["MSE"] == whole.history["MSE"]
+    assert second.pairs == whole.pairs
+    for mine, theirs in zip(second.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    second.save(tmp_path / "model.pt")
+    second.close()
+    tested = trial_run()
+    tested.restore(tmp_path / "model.pt")
+    assert tested.test() == whole.test()
+
+
+def test_a_metric_that_is_not_logged_is_named():
+
+    with pytest.raises(InputError, match="'accuracy' is not among"):
+        TrialCallback(None, "accuracy").on_train_epoch_end(SimpleNamespace(callback_metrics={"loss": 1.0}), None)

@@ -43,5 +43,5 @@ def test_a_distributed_state_of_shards_resumes_exactly(ranks):
 
 
 def test_rules_that_keep_vectors_are_refused(ranks):
-    assert set(ranks[0]["refused"]) == {e.name for e in RULES if not e.value.works_sharded}
+    assert set(ranks[0]["refused"]) == {e.name for e in RULES if e.value.keeps_vectors}
     assert all("not supported with FSDP2" in message for message in ranks[0]["refused"].values())

@@ -42,6 +42,28 @@ def test_without_ascent_it_is_the_base_optimizer_bit_for_bit(base, limit, rule):
     assert (opt.pairs, opt.ascents) == (STEPS, 0)
 
 
+SAM_LIMITS = {
+    "gsam": {"alpha": 0.0},
+    "looksam": {"k": 1},
+    "esam": {"beta": 1.0, "gamma": 1.0},
+    "ssam": {"sparsity": 0.0},
+    "fsam": {"sigma": 0.0},
+    "vasso": {"theta": 1.0},
+}
+
+
+@pytest.mark.parametrize("rule", SAM_LIMITS)
+def test_rules_with_a_limit_that_is_sam_reach_it(rule):
+    model, sam = mlp(dtype=torch.float64), mlp(dtype=torch.float64)
+    train(model, rst(model, p=0.7, rule=rule, rule_options=SAM_LIMITS[rule], gamma_gnr=1.5))
+    train(sam, rst(sam, p=0.7, gamma_gnr=1.5))
+    assert torch.allclose(weights(model), weights(sam), rtol=1e-9)
+
+
+def test_every_rule_has_a_limit_that_is_sam_or_none_by_its_formula():
+    assert set(RULES.names()) - set(SAM_LIMITS) == {"sam", "asam", "sam-on", "s2sam", "msam"}
+
+
 @pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
 def test_pairs_are_steps_and_ascents(p):
     model = mlp()

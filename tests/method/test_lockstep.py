@@ -4,6 +4,7 @@ import copy
 from itertools import product
 
 import pytest
+import reference
 import torch
 from pytorch_optimizer import SAM
 from small_nets import ALL_RULES, TWO_PASS, batch, losses_of, mlp, rst, weights
@@ -11,7 +12,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from rst_tune import schedules
-from rst_tune.method import ascent, reference
+from rst_tune.method import ascent
 from rst_tune.method.coin import hash64, toss, uniform
 
 T = 50

@@ -6,7 +6,9 @@ from rank_runs import PARTED, RUNS, STEPS, TORCH_CLOSURES, build, losses_of, run
 from small_nets import batch, mlp, weights
 from torch import nn
 
+from rst_tune.method.ascent import RULES
 from rst_tune.method.coin import toss
+from rst_tune.method.policies import POLICIES
 
 HALVES = (slice(0, 8), slice(8, 16))
 
@@ -17,6 +19,12 @@ def ranks(tmp_path_factory):
 
 
 VARIANTS = [*(f"{name}-in-two-parts" for name in PARTED), *(f"{name}-torch-closure" for name in TORCH_CLOSURES)]
+
+
+def test_every_rule_is_compared_with_a_single_process():
+    compared = {run.get("rule", "sam") for name, run in RUNS.items() if "local" not in name}
+    assert compared == set(RULES.names())
+    assert {run.get("policy", "coin") for run in RUNS.values()} == set(POLICIES.names())
 
 
 @pytest.mark.parametrize("name", [*RUNS, *VARIANTS])

@@ -69,6 +69,8 @@ def test_every_event_is_the_same_after_json(event):
         {"event": "end", "key": "a"},
         {"event": "end", "key": "a", "status": "no such status"},
         {"event": "trial", "key": "a", "config": 3},
+        {"event": "search", "experiment": {"budget": "much"}},
+        {"event": "search", "experiment": {"resources": {"workers": "many"}}},
     ],
 )
 def test_what_is_no_event_raises_a_value_error(data):

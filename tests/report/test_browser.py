@@ -1,16 +1,14 @@
 """The page in a real Chromium: figures, controls, no network requests."""
 
-import re
 from dataclasses import replace
 from html import escape
-from pathlib import Path
 
 import pytest
 import yaml
 
 from rst_tune.analysis.analysis import analyze
 from rst_tune.analysis.compare import compare
-from rst_tune.report import comparison_page, figures, page
+from rst_tune.report import comparison_page, page
 from rst_tune.training.task import Method
 
 READY = "document.documentElement.dataset.ready"
@@ -125,7 +123,7 @@ def test_missing_values_sort_last_both_ways(opened):
     opened.click("#more")
     for _ in range(2):
         opened.click("[data-column=error] button")
-        errors = column(opened, "error, %")
+        errors = column(opened, "error %")
         missing = errors.count("–")
         assert missing
         assert errors[-missing:] == ["–"] * missing
@@ -222,20 +220,3 @@ def test_the_comparison_is_drawn(chromium, analysis, second, request, tmp_path):
     assert chromium.wait(READY) == "yes"
     assert chromium.run("return document.querySelectorAll('.plot.drawn').length") == 2
     assert chromium.console() == []
-
-
-def test_a_figure_becomes_a_picture(chromium, analysis, tmp_path):
-    path = figures.write_png(figures.front(analysis.summaries), tmp_path / "front.png", width=600, scale=2)
-    head = path.read_bytes()[:24]
-    assert head.startswith(b"\x89PNG")
-    assert (int.from_bytes(head[16:20]), int.from_bytes(head[20:24])) == (1200, 1040)
-
-
-def test_the_figure_alone_needs_no_network(chromium, analysis, tmp_path):
-    path = Path(tmp_path / "figure.html")
-    path.write_text(figures.to_html(figures.parallel(analysis.summaries)))
-    before = len(chromium.outside())
-    chromium.open(path)
-    chromium.wait("document.querySelector('svg.main-svg')")
-    assert len(chromium.outside()) == before
-    assert not re.search(r"<script[^>]+src=", path.read_text())

@@ -1,21 +1,20 @@
 """Figures: what each builder draws from known data, and its text when there are no data."""
 
 import html
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from rst_tune.errors import InputError
-from rst_tune.records import Status
+from rst_tune.records import Metric, Status
 from rst_tune.report import figures
 from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.figures.front import set_cost_axis, visible_range
 from rst_tune.report.figures.space import MAX_LINES, thinned_indices
-from rst_tune.report.figures.style import KINDS, STATUS, hover, kind
-from rst_tune.report.panels import baselines
+from rst_tune.report.figures.style import KINDS, STATUS, hover
+from rst_tune.report.panels import baselines, front_figure
+from tests.report.builders import trial
 
 EMPTY = {
     "front": lambda: figures.front([]),
@@ -23,6 +22,7 @@ EMPTY = {
     "hypervolume": lambda: figures.hypervolume([]),
     "timeline": lambda: figures.timeline([], 0.0),
     "rungs": lambda: figures.rungs([]),
+    "running": lambda: figures.running([]),
     "landscape": lambda: figures.landscape([]),
     "importances": lambda: figures.importances({}),
     "parallel": lambda: figures.parallel([]),
@@ -92,16 +92,49 @@ def test_any_range_of_compute_has_a_few_ticks(computes):
 
 def test_what_is_sure_differs_in_colour_and_shape(analysis):
     fig = figures.front(analysis.summaries)
-    kinds = {kind(p) for p in analysis.summaries}
+    kinds = {p.verdict for p in analysis.points}
     looks = {(t.marker.color, t.marker.symbol) for t in fig.data if t.mode == "markers"}
-    assert len(looks) == len(kinds) >= 3
+    assert len(looks) == len(kinds) + 1 >= 2
     assert len({color for color, _, _ in KINDS.values()}) >= 4
-    assert len({shape for _, shape, _ in KINDS.values()}) == len(KINDS)
+
+
+def test_everything_beside_the_front_is_one_faint_trace_below_it(analysis):
+    (candidates, *front) = [t for t in figures.front(analysis.summaries).data if t.customdata is not None]
+    others = [p.config_id for p in analysis.summaries if not p.on_front]
+    assert list(candidates.customdata) == others
+    assert candidates.name == f"candidate ({len(others)})"
+    assert candidates.marker.opacity < 1
+    assert {trace.marker.opacity for trace in front} == {1.0}
+
+
+@pytest.mark.parametrize("name", ["analysis", "lengths"])
+def test_a_front_becomes_a_picture_without_a_browser(name, request, tmp_path):
+    path = figures.write_picture(front_figure(request.getfixturevalue(name)), tmp_path / "front.png", scale=2)
+    head = path.read_bytes()[:24]
+    assert head.startswith(b"\x89PNG")
+    assert (int.from_bytes(head[16:20]), int.from_bytes(head[20:24])) == (1800, 920)
+
+
+def test_a_picture_writes_names_as_they_are(analysis, tmp_path):
+    names = {"$x_1$ <b>": analysis.base, "$": analysis.sam}
+    figures.write_picture(figures.front(analysis.summaries, named=names), tmp_path / "front.png")
+    figures.write_picture(figures.front([]), tmp_path / "empty.png")
+
+
+def test_running_trainings_are_drawn_over_those_that_ended():
+    epochs = {"validation_error": [40.0, 9.0, 6.0]}
+    trials = [trial(0, history=epochs), trial(1, None, Status.RUNNING, history=epochs), trial(2, None, Status.RUNNING)]
+    ended, now = figures.running(trials).data
+    assert (ended.name, now.name) == ("ended (1)", "#1")
+    assert list(now.x) == [0.05, 0.1, 0.15, None]
+    assert list(now.y) == [40.0, 9.0, 6.0, None]
+    accuracy = Metric(name="accuracy", unit="", direction="maximize")
+    assert list(figures.running(trials, accuracy).data[1].y)[:3] == [-39.0, -8.0, -5.0]
 
 
 def test_error_bars_are_one_standard_error(analysis):
     trace = next(t for t in figures.front(analysis.summaries).data if (t.name or "").startswith("confirmed"))
-    wanted = [p.error_sem for p in analysis.summaries if p.verdict == "confirmed"]
+    wanted = [p.error_sem for p in analysis.points if p.verdict == "confirmed"]
     assert trace.error_y.array == pytest.approx(wanted, rel=1e-4)
 
 
@@ -162,7 +195,7 @@ def test_over_several_lengths_the_map_is_over_compute(lengths):
 def test_parallel_coordinates_leave_out_what_does_not_differ(analysis):
     fig = figures.parallel(analysis.summaries)
     assert "ρ" not in fig.layout.xaxis.ticktext
-    assert list(fig.layout.xaxis.ticktext)[-1] == "error, %"
+    assert list(fig.layout.xaxis.ticktext)[-1] == "error %"
     assert fig.data[-1].name == f"front ({len(analysis.points)})"
     assert {y for t in fig.data for y in t.y if y is not None} <= set(np.round(np.linspace(0, 1, 1001), 3))
 
@@ -210,9 +243,3 @@ def test_attainment_over_several_lengths_is_drawn_over_compute():
     fig = figures.attainment(rectangles, ("a", "b"), (4.0, 4.3), CostAxis(None))
     assert fig.layout.xaxis.type == "log"
     assert {x for x in fig.data[0].x if x is not None} == {0.25, 4.3}
-
-
-def test_a_picture_without_a_browser_says_what_to_install(analysis, tmp_path, monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(InputError, match="apt-get install chromium"):
-        figures.write_png(figures.front(analysis.summaries), tmp_path / "front.png")

@@ -13,7 +13,7 @@ from tests.analysis.synthetic import write_search
 from tests.report import builders
 from tests.report.builders import search, trial
 
-SECTIONS = ("answer", "front", "growth", "schedules", "map", "importance", "questions", "coordinates", "timeline")
+SECTIONS = ("answer", "front", "growth", "importance", "schedules", "map", "questions", "coordinates", "timeline")
 INF, NAN = float("inf"), float("nan")
 
 
@@ -28,7 +28,7 @@ POOR = {
     "constant error": (search(*(trial(i) for i in range(12))), "ll errors are equal"),
     "nan": (search(trial(0, NAN), trial(1, NAN)), "No configuration was trained to the full"),
     "nan among others": (search(trial(0, NAN), *(trial(i, 4 + i / 9) for i in range(1, 12))), "no finite error"),
-    "unfinished": (search(trial(0), trial(1, None, Status.RUNNING), phase=Phase.SEARCH), "unfinished (search)"),
+    "unfinished": (search(trial(0), trial(1, None, Status.RUNNING), phase=Phase.SEARCH), "<dd>searching</dd>"),
     "no header": (search(trial()), "the record has no header"),
     "no preview": (search(trial(preview=SchedulePreview())), "the record has no preview"),
 }
@@ -45,7 +45,17 @@ def test_a_poor_record_gives_a_whole_page_that_says_what_is_missing(name):
 
 def test_sections_come_in_the_order_of_a_reader(analysis):
     found = re.findall(r'<section id="([a-z]+)"', page.render(analysis))
-    assert found == [*SECTIONS, "rungs", "trials", "how"]
+    assert found == [*SECTIONS, "rungs", "failures", "trials", "how"]
+    early = search(trial(0), trial(1, None, Status.RUNNING), phase=Phase.SEARCH)
+    assert '<section id="running" class=half>' in page.render(analyze(early))
+
+
+def test_failures_are_shown_with_their_reasons():
+    failed = [trial(i, None, Status.FAILED, reason=f"CUDA error {i}") for i in range(10)]
+    html = page.render(analyze(search(trial(20), *failed)))
+    assert "The latest 8 of 10." in html
+    assert "CUDA error 9" in html
+    assert 'id="failures"' not in page.render(analyze(search(trial())))
 
 
 def test_the_answer_is_the_first_heading(analysis):

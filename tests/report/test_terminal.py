@@ -10,6 +10,7 @@ from rich.console import Console
 from rst_tune.analysis import published
 from rst_tune.analysis.analysis import analyze
 from rst_tune.analysis.compare import compare
+from rst_tune.records import PERCENT_ERROR, Phase
 from rst_tune.report import formatting, tables, terminal
 from rst_tune.report.progress import ProgressView, snapshot
 from rst_tune.report.status import status_rows
@@ -49,7 +50,7 @@ def test_the_front_begins_with_the_answer_and_marks_the_recommended_point(analys
     assert text.startswith("Train with ")
     assert sum(line.startswith("→ ") for line in text.splitlines()) == 1
     for point in analysis.points:
-        assert formatting.error(point.error_mean, point.error_sem).replace(" ", "") in text
+        assert PERCENT_ERROR.text(point.error_mean, point.error_sem).replace(" ", "") in text
         assert f" {point.error_posterior:.2f} " in text
     assert all(f"• {caveat}" in text for caveat in analysis.caveats)
 
@@ -143,22 +144,25 @@ def test_an_empty_search_has_tables_that_say_so():
 
 
 def test_the_status_has_counts_budget_and_time_left(analysis):
-    text = text_of(terminal.status_table(analysis, eta=600))
+    text = text_of(terminal.status_table(analysis))
     trials = analysis.search.trials
     for status in {t.status for t in trials}:
         assert f"{sum(t.status == status for t in trials)} {status}" in text
     assert "60 trials, 0 left" in text
-    assert "about 10 min" in text
+    half = builders.search(
+        builders.trial(pairs=300.0), phase=Phase.SEARCH, experiment={"budget": {"pairs": 400}}, time=40
+    )
+    assert "about 20 s" in text_of(terminal.status_table(analyze(half))), "a quarter is left after 60 s"
 
 
 def test_status_and_its_json_are_the_same_numbers(analysis):
-    rows = status_rows(analysis, share=0.5, eta=600)
+    rows = status_rows(analysis)
     assert rows == json.loads(json.dumps(rows, allow_nan=False))
     assert rows["hypervolume"] == analysis.hypervolume
     assert rows["reference"] == dict(zip(("error", "compute"), analysis.reference, strict=True))
     assert rows["device_hours"] == analysis.search.device_hours
     assert sum(rows["counts"].values()) == len(analysis.search.trials)
-    assert (rows["phase"], rows["share"], rows["eta"]) == ("done", 0.5, 600)
+    assert (rows["phase"], rows["share"], rows["eta"]) == ("done", 1.0, None)
     text = text_of(terminal.status_table(replace(analysis, hypervolume=0.98765)))
     assert "0.9877" in next(line for line in text.splitlines() if line.startswith("hypervolume"))
 
@@ -173,7 +177,7 @@ def test_the_status_counts_plain_trainings(lengths):
 
 def test_infinite_numbers_are_no_json_but_null():
     trials = [builders.trial(i, 4.0 + i, pairs=INF, seconds=float("nan"), rungs={3: INF}) for i in range(9)]
-    rows = status_rows(analyze(builders.search(*trials, experiment={"budget": {"pairs": INF}})), eta=INF)
+    rows = status_rows(analyze(builders.search(*trials, experiment={"budget": {"pairs": INF}})))
     json.dumps(rows, allow_nan=False)
     assert (rows["pairs"], rows["device_hours"], rows["eta"]) == (None, None, None)
 
@@ -200,7 +204,7 @@ def test_progress_shows_measured_numbers_and_says_so(analysis):
     assert "measured hypervolume" in line
     assert "25 % of the budget" in line
     assert line.endswith("about 90 s left")
-    assert f"lowest measured error {min(t.error for t in analysis.search.finished()):.2f} %" in line
+    assert f"best measured error {min(t.error for t in analysis.search.finished()):.2f} %" in line
     console = Console(file=io.StringIO(), width=80)
     view = ProgressView(console)
     assert view.due()

@@ -86,13 +86,14 @@ def kills(minutes: float, seed: int, folder: Path) -> tuple[int, Counter[str], l
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="time for kills; a search that runs is completed")
-    parser.add_argument("--cases", type=int, default=10_000, help="files to fuzz, within the same time at most twice")
+    parser.add_argument("--cases", type=int, default=10_000, help="files to fuzz")
+    parser.add_argument("--fuzz-minutes", type=float, default=90.0, help="longest time for them")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 10**6)
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="rst-soak-"))
     say(f"seed {given.seed}, in {folder}")
     searches, count, problems = kills(given.minutes, given.seed, folder) if given.minutes else (0, Counter(), [])
-    limit = time.monotonic() + 120 * max(given.minutes, 5.0)
+    limit = time.monotonic() + 60 * given.fuzz_minutes
     done, bugs = fuzz(given.seed * 100_000, given.cases, limit) if given.cases else (0, [])
     say(f"{searches} searches with {sum(count.values())} kills {dict(count)}: {len(problems)} disagreements")
     say(f"{done} damaged files: {len(bugs)} bugs")

@@ -32,7 +32,7 @@ from rst_tune.training.loop import Run
 from rst_tune.training.task import DataSpec, Method, Task
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.experiment import load_experiment, load_space
-from rst_tune.tuning.study import JOURNAL_NAME, SearchStudy
+from rst_tune.tuning.study import JOURNAL_NAME, PendingTrials, SearchStudy
 from tests.analysis.synthetic import write_search
 from tests.soak.mutations import damage_bytes, damage_value
 
@@ -88,7 +88,7 @@ class Corpus:
         (self.folder / "study").mkdir()
         study = SearchStudy(self.small_experiment, self.folder / "study")
         for number in range(3):
-            study.sample(number)
+            study.sample(PendingTrials(sampled=number))
         return (self.folder / "study" / JOURNAL_NAME).read_bytes()
 
 
@@ -153,7 +153,7 @@ def fuzz_journal(corpus: Corpus, chance: random.Random, folder: Path) -> None:
     (folder / JOURNAL_NAME).write_bytes(content)
     study = SearchStudy(corpus.small_experiment, folder)
     study.reconcile({})
-    study.sample(0)
+    study.sample(PendingTrials())
 
 
 def fuzz_checkpoint(corpus: Corpus, chance: random.Random, folder: Path) -> None:

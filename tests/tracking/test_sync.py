@@ -111,6 +111,23 @@ def test_epochs_arrive_while_a_trial_trains(directory: Path, stored) -> None:
     assert points["train_loss"][:3] == before["train_loss"]
 
 
+def test_events_are_sent_without_an_analysis_and_the_front_follows(fresh_directory, stored, monkeypatch) -> None:
+    writer, whole, live = small_search(), fresh_directory("whole"), fresh_directory("live")
+    sync(writer.save(whole))
+    syncer = Syncer(writer.save(live))
+    with monkeypatch.context() as patch:
+        patch.setattr(Syncer, "analysis", None)
+        assert syncer.run(with_front=False).problem == ""
+        assert syncer.run(with_front=False).metrics == 0
+    early = stored(live)
+    assert {key: run["points"] for key, run in early.items() if key != "search"} == {
+        key: run["points"] for key, run in stored(whole).items() if key != "search"
+    }
+    assert not any(names.FRONT in run["tags"] for run in early.values())
+    syncer.run()
+    assert stored(live) == stored(whole)
+
+
 def test_a_lost_trial_that_is_resumed_runs_again(directory: Path, stored) -> None:
     writer = Writer()
     key = writer.sample(0.5)

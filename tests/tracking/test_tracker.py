@@ -6,15 +6,17 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
+from rst_tune import api
 from rst_tune.errors import InputError
 from rst_tune.files import BusyError, file_lock
-from rst_tune.records import LOG_NAME, Status
+from rst_tune.records import LOG_NAME, Status, TrialEnded
 from rst_tune.tracking import NullTracker, SyncResult, Tracker, check_host, check_store, client, log_results, sync
 from rst_tune.tracking.client import FOLDER, embedded_uri, resolve_uri
 from rst_tune.tracking.syncer import Syncer
@@ -43,6 +45,26 @@ def test_a_tracker_follows_a_search(fresh_directory, stored) -> None:
     assert (result.pending, result.problem) == (0, "")
     assert same_but_for_the_course_of_the_front(stored(live)) == same_but_for_the_course_of_the_front(stored(whole))
     assert sync(live) == SyncResult()
+
+
+def test_the_front_is_a_picture_that_is_replaced_and_the_load_is_logged(directory: Path, stored) -> None:
+    writer = small_search()
+    middle = next(i for i, event in enumerate(writer.events) if isinstance(event, TrialEnded)) + 1
+    writer.save(directory, middle)
+    tracker = Tracker(directory, interval=0.05, draw_front=api._draw_front, system_metrics=True)
+    tracker.start()
+    end = time.monotonic() + 60
+    while not (found := [*directory.glob("mlartifacts/*/artifacts/front.png")]) and time.monotonic() < end:
+        time.sleep(0.05)
+    early = found[0].read_bytes()
+    writer.save(directory)
+    assert tracker.close().problem == ""
+    late = found[0].read_bytes()
+    assert early != late == (directory / "front.png").read_bytes()
+    assert early.startswith(b"\x89PNG")
+    points = stored(directory)["search"]["points"]
+    assert len(points["system/cpu_utilization_percentage"]) >= 1
+    assert "system/system_memory_usage_percentage" in points
 
 
 def test_a_null_tracker_has_the_interface_of_a_tracker() -> None:

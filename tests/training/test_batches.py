@@ -179,6 +179,7 @@ def process_batches(count, workers):
         mean=(0.0,) * 3,
         std=(1 / 255,) * 3,
         noisy_labels=0,
+        clean_labels=np.zeros(count, dtype=np.int64),
     )
     spec = DataSpec(name="folder", root="unused", workers=workers)
     return data, make_batches(task(spec, ()), data, Layout(device=CPU), seed=0)

@@ -13,9 +13,10 @@ import torch
 from PIL import Image
 
 from rst_tune.errors import InputError
-from rst_tune.training import sources
+from rst_tune.training import data, sources
 from rst_tune.training.data import load_dataset
-from rst_tune.training.files import ImageFiles
+from rst_tune.training.files import ImageFiles, UnreadableError
+from rst_tune.training.reader import FileReader
 from rst_tune.training.task import DataSpec, Task
 
 GENERATOR = np.random.default_rng(0)
@@ -197,6 +198,7 @@ def test_a_data_set_pickles_without_copying_its_images(digits):
     buffers = []
     payload = pickle.dumps(digits, protocol=5, buffer_callback=buffers.append)
     images = sum(part.images.nbytes + part.labels.nbytes for part in (digits.train, digits.validation, digits.test))
+    images += digits.clean_labels.nbytes
     assert sum(buffer.raw().nbytes for buffer in buffers) == images
     assert len(payload) < 2000
     shared = [memoryview(buffer.raw()).toreadonly() for buffer in buffers]
@@ -394,3 +396,36 @@ def test_an_image_that_cannot_be_read_is_named(folder, tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(InputError, match=r"every image must be readable, .*cat/0\.png"):
         load_dataset(folder.model_copy(update={"validation": 1}))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_damaged_image_is_named_in_one_line_and_one_that_only_this_node_cannot_read_is_no_input_error(
+    folder, tmp_path, workers
+):
+    images = load_dataset(folder.model_copy(update={"validation": 1})).train.images
+    reader = FileReader([images], workers=workers, pin_memory=False)
+    batches = [[(0, i, None) for i in range(len(images))]]
+    path = Path(images._path(int(images.indices[0])))
+    path.write_bytes(b"no image")
+    with pytest.raises(InputError, match=f"^every image must be readable, {path} is not: .*$"):
+        list(reader.read(batches))
+    path.unlink()
+    with pytest.raises(UnreadableError) as raised:
+        list(reader.read(batches))
+    assert raised.value.filename == str(path)
+    with pytest.raises(InputError, match="every image must be readable"):
+        data._measure(images)
+
+
+def test_a_replicate_has_a_split_of_its_own_seed_with_the_same_sizes_and_share_of_wrong_labels(digits):
+    one, again, other = digits.resplit(1), digits.resplit(1), digits.resplit(2)
+    assert torch.equal(one.validation.images, again.validation.images)
+    assert not torch.equal(one.validation.images, other.validation.images)
+    for replicate in (one, other):
+        assert replicate.describe() == digits.describe()
+        assert torch.equal(replicate.test.images, digits.test.images)
+        wrong = (replicate.train.labels.numpy() != replicate.clean_labels).sum()
+        assert wrong == digits.noisy_labels
+    pool = torch.cat([digits.train.images, digits.validation.images]).flatten(1).double().sum(1).sort().values
+    mixed = torch.cat([one.train.images, one.validation.images]).flatten(1).double().sum(1).sort().values
+    assert torch.equal(pool, mixed), "the same images, divided in another way"

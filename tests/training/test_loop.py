@@ -4,6 +4,7 @@ import json
 import math
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -152,6 +153,28 @@ def test_a_damaged_or_foreign_checkpoint_is_an_error_that_names_the_file(digits,
         path.write_bytes(damaged)
         with pytest.raises(CheckpointError, match=r"run\.pt"):
             run.restore(path)
+
+
+def test_a_checkpoint_is_continued_after_its_data_moved_but_not_with_other_data(tmp_path):
+    images, labels = np.zeros((64, 8, 8), dtype=np.uint8), np.arange(64) % 4
+    arrays = {"x_train": images, "y_train": labels, "x_test": images[:16], "y_test": labels[:16]}
+    recipe = {"base": "digits", "epochs": 2, "batch_size": 16}
+
+    def start(name):
+        data = {"name": "npz", "root": str(tmp_path / name), "validation": 16}
+        return Run(Task.model_validate({"data": data, "recipe": recipe}), HALF)
+
+    np.savez(tmp_path / "here.npz", **arrays)
+    run = start("here.npz")
+    run.epoch()
+    run.save(tmp_path / "run.pt")
+    (tmp_path / "here.npz").rename(tmp_path / "there.npz")
+    moved = start("there.npz")
+    moved.restore(tmp_path / "run.pt")
+    assert moved.epoch_index == 1
+    np.savez(tmp_path / "other.npz", **arrays | {"y_train": labels[::-1]})
+    with pytest.raises(CheckpointError, match="belongs to another run"):
+        start("other.npz").restore(tmp_path / "run.pt")
 
 
 def test_a_checkpoint_cannot_run_code(digits, tmp_path):

@@ -1,27 +1,117 @@
-"""Which configurations are replicated."""
+"""Which configurations are replicated, and what is reserved for it."""
+
+from dataclasses import replace
+
+import pytest
 
 from rst_tune.records import Role, Status, Trial, TrialConfig
-from rst_tune.tuning.confirmation import candidates
+from rst_tune.tuning.confirmation import Confirmation, spread_points
+from rst_tune.tuning.experiment import Confirm
+from rst_tune.tuning.model import SearchModel
+
+REFERENCE = (14.0, 2.2)
 
 
 def trial(name, cost, error, **changes):
     schedule = {"family": "constant", "p": cost}
     config = TrialConfig(
-        family="constant", schedule=schedule, extra_propagation=cost, gamma_gnr=1.0, gamma_rst=cost, rho=0.1
-    )
+        family="constant", schedule=schedule, extra_propagation=cost, gamma_gnr=1.0, gamma_rst=cost, rho=0.1,
+        effect=cost, strain=cost**0.5,
+    )  # fmt: skip
     about = {"key": name, "number": 0, "role": Role.SEARCH, "config_id": name, "config": config, "seed": 0, "epochs": 1}
     about |= {"full_horizon": True, "sampled_at": 0.0, "ended_at": 1.0, "pairs": 1.0}
     return Trial(**(about | {"status": Status.COMPLETE, "error": error} | changes))
 
 
-def test_a_lucky_run_is_replicated_and_the_baselines_always_are():
-    crowd = [trial(f"around-{i}", 0.5 + i / 100, 6.0 + i / 100) for i in range(8)]
-    lucky, base, sam = trial("lucky", 0.55, 2.0), trial("base", 0.0, 12.0), trial("sam", 1.0, 9.0)
-    chosen = candidates([*crowd, lucky, base, sam], 4, {"base", "sam"})
-    assert set(chosen) == {"base", "sam", "lucky", "around-0"}
+BASE, SAM = trial("base", 0.0, 12.0), trial("sam", 1.0, 9.0)
+CROWD = [trial(f"around-{i}", 0.5 + i / 100, 6.0 + i / 100) for i in range(8)]
+CHEAP = trial("cheap", 0.1, 8.0)
 
 
-def test_only_searching_trials_that_finished_are_candidates():
-    trials = [trial("stopped", 0.1, 1.0, status=Status.STOPPED), trial("fresh", 0.1, 1.0, role=Role.CONFIRM)]
-    assert candidates([*trials, trial("whole", 0.5, 5.0)], 4) == ["whole"]
-    assert candidates(trials, 4) == []
+def confirmation(trials, **settings):
+    model = SearchModel()
+    for one in trials:
+        model.observe(one)
+    return Confirmation(Confirm(**settings), {"base": BASE.config, "sam": SAM.config}, model)
+
+
+def replicate(one, seed):
+    return trial(one.config_id, one.extra_propagation, one.error, role=Role.CONFIRM, seed=1000 + seed)
+
+
+def test_a_few_points_hold_most_of_the_front_and_the_baselines_of_the_answer_come_after_them():
+    plan = confirmation([BASE, SAM, CHEAP, *CROWD]).plan(REFERENCE)
+    names = [r.config_id for r in plan]
+    assert len([name for name in names if name.startswith("around")]) == 1, "its neighbours add nothing"
+    assert {"cheap", "base", "sam"} <= set(names)
+    assert names[-1] == "sam", "dominated, but the answer compares with it"
+    assert [r.missing for r in plan if r.config_id in ("base", "sam")] == [2, 2], "their first seed was not selected"
+    assert {r.missing for r in plan if r.config_id not in ("base", "sam")} == {3}
+
+
+def test_a_baseline_that_is_much_dearer_than_every_point_is_not_compared_with():
+    long = replace(SAM, config=replace(SAM.config, horizon=2.0))
+    chosen = confirmation([BASE, long, CHEAP, *CROWD])
+    chosen._baselines = {"base": BASE.config, "sam": long.config}
+    names = {r.config_id for r in chosen.plan((14.0, 1.2))}
+    assert "cheap" in names
+    assert "sam" not in names
+
+
+def test_only_what_finished_in_the_search_is_replicated():
+    stopped = trial("stopped", 0.1, 1.0, status=Status.STOPPED)
+    assert {r.config_id for r in confirmation([stopped, CROWD[0]]).plan(None)} == {"around-0"}
+    assert confirmation([stopped]).plan(None) == []
+
+
+def test_the_reserve_is_the_compute_of_the_missing_replicates_and_shrinks_with_each():
+    trials = [BASE, SAM, CHEAP, *CROWD]
+    due = confirmation(trials)
+    plan = due.plan(REFERENCE)
+    assert due.reserve(REFERENCE) == pytest.approx(sum(r.missing * r.config.compute for r in plan))
+    before = due.reserve(REFERENCE)
+    due.update(replicate(CHEAP, 0))
+    assert due.reserve(REFERENCE) == pytest.approx(before - CHEAP.compute)
+    due.update(replicate(CHEAP, 0))
+    assert due.reserve(REFERENCE) == pytest.approx(before - CHEAP.compute), "one seed counts once"
+    assert confirmation(trials, enabled=False).reserve(REFERENCE) == 0.0
+
+
+def test_missing_seeds_come_first_then_the_fewest_and_nothing_beyond_the_most():
+    due = confirmation([BASE, SAM, CHEAP, *CROWD], min_seeds=2, max_seeds=3)
+    plan, given = due.plan(REFERENCE), []
+    while (chosen := due.next(REFERENCE, running=())) is not None:
+        given.append(chosen.config_id)
+        due.update(trial(chosen.config_id, 0.0, 1.0, role=Role.CONFIRM, seed=1000 + chosen.seeds))
+    needed = sum(r.missing for r in plan)
+    assert given[:needed] == [r.config_id for r in plan for _ in range(r.missing)]
+    assert {given.count(r.config_id) for r in plan} == {3}
+
+
+def test_beyond_the_least_a_configuration_is_trained_on_one_seed_at_a_time():
+    due = confirmation([BASE, SAM, CHEAP, *CROWD], min_seeds=1, max_seeds=3)
+    for r in due.plan(REFERENCE):
+        for seed in range(r.missing):
+            due.update(trial(r.config_id, 0.0, 1.0, role=Role.CONFIRM, seed=1000 + seed))
+    names = [r.config_id for r in due.plan(REFERENCE)]
+    assert due.next(REFERENCE, running=names) is None
+    assert due.next(REFERENCE, running=names[1:]).config_id == names[0]
+
+
+def test_a_point_that_turns_out_worse_gives_way_to_the_next_one():
+    lucky = [trial("lucky", 0.9, 4.0, seed=k) for k in range(3)]
+    trials = [BASE, SAM, CHEAP, *CROWD, *lucky]
+    assert "lucky" in {r.config_id for r in confirmation(trials).plan(REFERENCE)}
+    again = [trial("lucky", 0.9, 8.0, role=Role.CONFIRM, seed=1000 + k) for k in range(6)]
+    names = {r.config_id for r in confirmation([*trials, *again]).plan(REFERENCE)}
+    assert "lucky" not in names
+    assert any(name.startswith("around") for name in names)
+
+
+def test_spread_points_are_those_that_hold_most_of_the_hypervolume():
+    front = [(10.0, 1.0), (6.0, 1.4), (5.99, 1.41), (4.0, 2.0), (20.0, 0.9), (9.0, 1.5)]
+    assert sorted(spread_points(front, REFERENCE, 8)) == [0, 1, 3], "no point that adds next to nothing or is dominated"
+    assert spread_points(front, REFERENCE, 1) == [1]
+    assert spread_points(front, REFERENCE, 2)[0] == 1, "the most important first"
+    assert spread_points([], REFERENCE, 3) == []
+    assert spread_points([(50.0, 1.0)], REFERENCE, 3) == [], "nothing below the reference point"

@@ -19,6 +19,7 @@ from rst_tune.records import (
     Status,
     TestRead,
     TrialEnded,
+    TrialSampled,
     config_id,
 )
 from rst_tune.tuning.backend.protocol import TrialReport, TrialTask
@@ -67,27 +68,48 @@ def test_a_search_goes_through_its_phases_and_reads_the_test_set_last():
     assert min(t.seed for t in tested) >= CONFIRM_SEED
 
 
-def test_the_baselines_and_the_warm_start_come_first_and_the_baselines_are_always_confirmed():
+def test_the_baselines_come_first_and_are_always_confirmed():
     search = simulate(experiment(*SMALL), World(rung=telling))
     sampled = [t for t in search.trials if t.role is Role.SEARCH]
     assert [t.config_id for t in sampled[:2]] == [config_id(SGD), config_id(SAM)]
-    assert [t.config.params.get("c") for t in sampled[2:5]] == [0.25, 0.1, 0.05]
     assert {config_id(SGD), config_id(SAM)} <= {t.config_id for t in search.trials if t.role is Role.CONFIRM}
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_every_pair_is_charged_and_the_budget_holds(workers):
-    exp = experiment(
-        "budget={pairs: 6000}", "confirm={budget_fraction: 0.4, min_seeds: 2, max_seeds: 4, candidates: 3}"
-    )
+def test_every_pair_is_charged_the_budget_holds_and_the_front_is_replicated(workers):
+    """What the replicates of the front take is reserved during the search."""
+    exp = experiment("budget={pairs: 6000}", "confirm={min_seeds: 3, max_seeds: 4, candidates: 3}")
     controller = controller_of(exp, InMemoryLog())
     search = drive(controller, World(rung=telling), workers=workers)
     assert controller.spent == pytest.approx(pairs_of(search.trials))
     assert any(t.status is Status.STOPPED and t.pairs > 0 for t in search.trials)
     dearest = 9 * STEPS * 2
-    searching = pairs_of(t for t in search.trials if t.role is Role.SEARCH)
-    assert 3600 <= searching <= 3600 + workers * dearest
-    assert pairs_of(search.trials) <= 6000 + workers * dearest
+    assert 6000 - workers * dearest <= controller.spent <= 6000 + workers * dearest
+    shown = analyze(replace(search, header=SearchStarted(experiment=exp.public())))
+    assert len(shown.points) >= 2
+    assert min(point.seeds for point in shown.points) >= 3
+
+
+def test_a_proposed_replicate_is_a_trial_of_the_search_on_the_next_shared_fresh_seed():
+    exp, log = experiment(*CASES["replicates"]), InMemoryLog()
+    search = drive(controller_of(exp, log), World(rung=telling))
+    end = next(i for i, e in enumerate(log.events) if isinstance(e, PhaseEntered) and e.phase is Phase.CONFIRM)
+    sampled = [e for e in log.events[:end] if isinstance(e, TrialSampled)]
+    proposed = [e for e in sampled if e.role is Role.CONFIRM]
+    assert proposed, "replicates are proposed during the search"
+    assert {e.config_id for e in proposed} <= {e.config_id for e in sampled if e.role is Role.SEARCH}
+    assert all(not t.rungs for t in search.trials if t.role is Role.CONFIRM), "a replicate is never stopped"
+    for identity in {t.config_id for t in search.trials if t.role is Role.CONFIRM}:
+        seeds = [t.seed for t in search.trials if t.config_id == identity and t.role is Role.CONFIRM]
+        assert seeds == [exp.seed + CONFIRM_SEED + k for k in range(len(seeds))]
+
+
+def test_sampled_configurations_take_turns_with_a_few_seeds_and_a_grid_has_one():
+    space = "space={parametrization: cost, families: [constant], extra_propagation: [0.5, 0.7], gamma_rst: [0.5, 1.0]}"
+    exp = experiment("budget={trials: 8}", "confirm.enabled=false", "sampler.name=random", "seed=7")
+    assert [t.seed for t in simulate(exp, World()).trials] == [7, 8] * 4
+    grid = experiment("budget={trials: 8}", "confirm.enabled=false", "sampler.name=grid", "seed=7", space)
+    assert {t.seed for t in simulate(grid, World()).trials} == {7}
 
 
 @pytest.mark.parametrize(("gpus", "workers", "devices"), [(0.25, 1, 0.25), (0.25, 2, 0.5), (1, 4, 4), (0, 3, 3)])
@@ -114,6 +136,7 @@ CASES = {
     "pairs": ("budget={pairs: 2500}", TINY[1]),
     "lengths": (*TINY, "space=compute", "sampler.name=random", "stopping={name: pareto-asha}"),
     "compute": ("budget={trials: 14}", TINY[1], "space=compute", "stopping={name: guarded, min_finished: 3}"),
+    "replicates": ("budget={pairs: 5000}", "confirm={max_seeds: 3, min_seeds: 2, candidates: 3}"),
     "surrogate": ("budget={trials: 13}", TINY[1], "stopping.name=none"),  # enough finish for the sampler's surrogate
 }
 
@@ -202,7 +225,7 @@ def test_further_seeds_of_a_judged_search_are_trained_only_once_the_first_has_fi
         assert len(trials) == (3 if trials[0].finished else 1)
         assert [t.seed for t in trials] == [trials[0].seed + k for k in range(len(trials))]
         assert not any(t.rungs for t in trials[1:])
-    assert len({t.seed for t in search.trials}) == len(search.trials), "every configuration has its own seeds"
+    assert {t.seed for t in search.trials} == {exp.seed, exp.seed + 1, exp.seed + 2}, "shared by all"
     assert any(t.status is Status.STOPPED for t in search.trials)
 
 
@@ -212,19 +235,16 @@ def test_without_stopping_all_seeds_are_trained_at_once():
     assert Counter(t.config_id for t in search.trials) == dict.fromkeys({t.config_id for t in search.trials}, 3)
 
 
-def test_confirmation_settles_what_is_on_the_front():
-    world = World(rung=telling, sd=0.05)
-    search = simulate(experiment("budget={trials: 40}", "confirm={min_seeds: 2, max_seeds: 10, candidates: 6}"), world)
-    front = analyze(search)
+def test_the_front_consists_of_replicated_points_once_the_search_has_ended():
+    """In a budget of configurations the replicates are free, so each gets the most seeds."""
+    exp = experiment("budget={trials: 40}", "confirm={min_seeds: 2, max_seeds: 5, candidates: 6}")
+    search = simulate(exp, World(rung=telling, sd=0.05))
+    front = analyze(replace(search, header=SearchStarted(experiment=exp.public())))
     seeds = Counter(t.config_id for t in search.trials if t.role is Role.CONFIRM)
-    confirmed = [row for row in front.summaries if row.seeds > 1]
-    assert len(confirmed) == len(seeds) == 6
-    for row in confirmed:
-        assert row.seeds == seeds[row.config_id]
-        assert row.p_nondominated >= 0.95 or row.p_nondominated <= 0.05 or row.seeds == 10
-    assert sum(point.seeds > 1 for point in front.points) >= 3
-    assert front.recommended.seeds > 1
-    assert min(seeds.values()) < 10, "a settled candidate gets no further seeds"
+    assert {point.config_id for point in front.points} <= set(seeds)
+    assert len(front.points) >= 3
+    assert max(seeds.values()) == 5
+    assert front.recommended.seeds == seeds[front.recommended.config_id]
 
 
 @pytest.mark.parametrize("stopper", ["asha", "pareto-asha", "guarded"])
@@ -303,12 +323,17 @@ def test_trainings_of_every_length_are_whole_ones_and_judged_among_their_own():
     assert all(t.finished and not t.rungs for t in shortest), "too short for a rung: not judged"
 
 
-def test_the_base_optimizer_is_trained_and_confirmed_at_three_lengths():
-    search = simulate(experiment(*LENGTHS, SMALL[1]), World(rung=telling), workers=2)
+def test_the_base_optimizer_is_trained_at_five_lengths_and_what_the_answer_compares_with_is_confirmed():
+    exp = experiment(*LENGTHS, SMALL[1])
+    search = simulate(exp, World(rung=telling), workers=2)
     base = {t.epochs for t in search.trials if t.role is Role.SEARCH and t.config.is_base}
-    assert base == {1, 9, 18}
+    assert base == {1, 3, 5, 9, 18}
     confirmed = {t.config_id for t in search.trials if t.role is Role.CONFIRM}
-    assert {t.config_id for t in search.trials if t.config.is_base or t.config.is_sam} <= confirmed
+    front = analyze(replace(search, header=SearchStarted(experiment=exp.public()))).points
+    always = [t for t in search.trials if t.config.is_base or t.config.is_sam]
+    compared = {t.config_id for t in always if t.compute <= 2 * max(point.compute for point in front)}
+    assert config_id(SGD) in compared
+    assert compared <= confirmed, "one that is much dearer than every point is not needed"
     assert search.reference is not None
     assert search.reference[1] == pytest.approx(4 * 2**0.1), "beyond SAM for the longest training"
 

@@ -13,7 +13,7 @@ SECONDS = 0.01
 
 @pytest.fixture(autouse=True)
 def _known_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "measure_pair", lambda experiment, data: SECONDS)
+    monkeypatch.setattr(module, "measure_pair", lambda experiment, workload: SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 from rst_tune.analysis.analysis import analyze
 from rst_tune.errors import InputError
 from rst_tune.records import Role, config_id
-from rst_tune.training.data import load_dataset
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.estimate import estimate
 from rst_tune.tuning.experiment import Experiment, load_experiment
@@ -68,8 +67,10 @@ def test_a_plan_says_what_is_varied_and_what_the_baselines_cost():
     assert axes["rule"] == ["sam", "s2sam"]
     assert axes["horizon"] == {"low": 0.15, "high": 2.0, "log": True}
     recipe = 20 * planned.steps_per_epoch
-    assert planned.plain_trainings == pytest.approx(48000 / recipe)
-    assert planned.pairs_baselines == pytest.approx(recipe * (1 + 2 + 0.15 + 2)), "SGD at three lengths, and SAM"
+    assert planned.plain_trainings == 120
+    assert planned.pairs_baselines == pytest.approx(recipe * (1 + 2 + 0.15 + 0.3 + 0.55 + 2)), (
+        "SGD at five lengths, and SAM"
+    )
     assert 0.5 * recipe < planned.pairs_per_trial < 1.5 * recipe
     assert planned.trials_unstopped * planned.pairs_per_trial < planned.pairs_search * 1.5
     assert planned.trials_stopped > 3 * planned.trials_unstopped
@@ -125,7 +126,7 @@ def test_it_runs_at_smoke_size(name: str):
 def test_a_rule_that_does_not_fit_the_model_is_named_before_anything_starts(settings: list[str], says: str):
     experiment = load_experiment("digits", settings)
     with pytest.raises(InputError, match=says):
-        experiment.check_model(load_dataset(experiment.task.data))
+        experiment.workload().check(experiment.rules, experiment.resources.workers)
 
 
 def test_the_papers_groups_have_a_file_each():

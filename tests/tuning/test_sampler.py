@@ -1,6 +1,7 @@
 """The sampler `front`: its acquisition function, what it observes, and that it is an Optuna sampler."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import optuna
@@ -10,9 +11,17 @@ from scipy import stats
 from rst_tune.analysis import pareto
 from rst_tune.analysis.surrogate import Surrogate, fit_surrogate
 from rst_tune.records import Role, Status, Trial, TrialConfig, config_id
+from rst_tune.tuning import model
 from rst_tune.tuning import sampler as module
 from rst_tune.tuning.experiment import load_space
-from rst_tune.tuning.sampler import NEIGHBOUR_SCALE, FrontSampler, RandomSuggester, knowledge_gradient
+from rst_tune.tuning.sampler import (
+    NEIGHBOUR_SCALE,
+    FrontSampler,
+    RandomSuggester,
+    _acquisition,
+    _contenders,
+    knowledge_gradient,
+)
 from rst_tune.tuning.space import Space, TaskScale, trial_config
 
 REFERENCE = (12.0, 2.2)
@@ -56,23 +65,26 @@ def sampler(trials: list[Trial], **changes: object) -> FrontSampler:
     space = space_of(**changes)
     made = FrontSampler(space.sample, replace(SCALE, exact=False), n_startup_trials=8)
     for trial in trials:
-        made.observe(trial)
+        made.model.observe(trial)
     return made
 
 
-def propose(use: FrontSampler, pending: list[Trial], reference: tuple[float, float] | None, seed: int) -> dict:
+def propose(use: FrontSampler, pending: list[Trial], reference: tuple[float, float] | None, seed: int) -> dict | None:
     use.prepare(pending, reference, seed)
-    return use.propose()
+    proposal = use.propose(replicates=False)
+    return None if proposal is None else proposal.suggested
 
 
 @pytest.mark.parametrize("kind", ["new and cheap", "new and dear", "replicate"])
-def test_the_knowledge_gradient_is_the_mean_gain_over_many_outcomes(kind: str, monkeypatch: pytest.MonkeyPatch):
+def test_the_knowledge_gradient_is_the_mean_gain_over_many_outcomes(kind: str):
     """Each outcome is drawn, the surrogate is conditioned on it, and the front of its posterior means is measured."""
-    monkeypatch.setattr(Surrogate, "divergence_factor", lambda self, configs: np.ones(len(configs)))
     trials = seen(12)
-    surrogate, delivered = fit_surrogate(trials), [t.config for t in trials]
+    delivered = [t.config for t in trials]
+    # Without a seed effect, because the drawn training has a seed of its own.
+    surrogate = with_seed_share(fit_surrogate(trials), 0.0)
     new = {"new and cheap": (0.06, 1.3), "new and dear": (0.9, 0.8)}
-    config = made(99, "constant", *new[kind], None).config if kind in new else trials[3].config
+    best = delivered[int(np.argmax(knowledge_gradient(surrogate, delivered, delivered, REFERENCE)))]
+    config = made(99, "constant", *new[kind], None).config if kind in new else best
     mean, covariance = surrogate.posterior([config])
     outcomes = np.random.default_rng(0).normal(mean[0], np.hypot(covariance[0, 0] ** 0.5, surrogate.noise_sd), 3000)
     gains = [front_after(surrogate, [*delivered, config], config, y) for y in outcomes]
@@ -82,11 +94,27 @@ def test_the_knowledge_gradient_is_the_mean_gain_over_many_outcomes(kind: str, m
     assert found > 0
 
 
+def with_seed_share(surrogate: Surrogate, share: float) -> Surrogate:
+    return replace(surrogate, params=replace(surrogate.params, seed_share=share))
+
+
+def test_a_replicate_is_worth_more_where_trainings_of_one_seed_have_their_noise_in_common():
+    """Replicates share their seeds, so what they have in common does not hide the differences."""
+    trials = seen(12)
+    surrogate, delivered = fit_surrogate(trials), [t.config for t in trials]
+    gains = [
+        knowledge_gradient(with_seed_share(surrogate, share), delivered, delivered, REFERENCE) for share in (0.0, 0.6)
+    ]
+    assert gains[0].max() > 0
+    assert gains[1].max() > 1.5 * gains[0].max()
+
+
 def front_after(surrogate: Surrogate, delivered: list[TrialConfig], config: TrialConfig, outcome: float) -> float:
     """Return the hypervolume of the posterior means once a training of the configuration had this log error."""
     after = replace(
         surrogate,
         configs=(*surrogate.configs, config),
+        seeds=np.append(surrogate.seeds, -1),
         target=np.append(surrogate.target, outcome),
         errors_seen=np.append(surrogate.errors_seen, np.exp(outcome)),
     )
@@ -94,18 +122,32 @@ def front_after(surrogate: Surrogate, delivered: list[TrialConfig], config: Tria
 
 
 def volume(surrogate: Surrogate, configs: list[TrialConfig]) -> float:
-    errors = np.exp(surrogate.posterior(configs)[0])
+    errors = surrogate.errors(configs)
     return pareto.hypervolume([(e, c.compute) for e, c in zip(errors, configs, strict=True)], REFERENCE)
 
 
 def test_a_replicate_of_a_front_member_is_worth_more_than_one_of_a_hopeless_configuration():
-    trials = seen(12)
+    trials = [*seen(12), *(made(12 + k, "constant", 0.95, 0.4, 11.0 + 0.1 * k) for k in range(3))]
     surrogate, delivered = fit_surrogate(trials), [t.config for t in trials]
     gains = knowledge_gradient(surrogate, delivered, delivered, REFERENCE)
     errors = surrogate.errors(delivered)
     on_front = pareto.nondominated([(e, c.compute) for e, c in zip(errors, delivered, strict=True)])
-    assert gains[on_front].min() > 0
-    assert gains[on_front].max() > 10 * gains[~on_front].min()
+    assert gains[on_front].max() > 0
+    assert gains[on_front].max() > 10 * gains[-1]
+
+
+def test_a_replicate_is_proposed_where_no_new_configuration_promises_more():
+    """The space is narrow and all of it is tried; which of the configurations are on the front is not known."""
+    costs = [0.5 + 0.005 * k for k in range(20)]
+    rng = np.random.default_rng(0)
+    trials = [made(n, "constant", c, 1.0, 5.0 * np.exp(0.2 * rng.normal())) for n, c in enumerate(costs)]
+    narrow = {"families": ["constant"], "extra_propagation": [0.595], "gamma_rst": [1.0]}
+    use = sampler(trials, **narrow)
+    use.prepare((), REFERENCE, 0)
+    proposal = use.propose()
+    assert proposal.suggested is None
+    assert proposal.replicate in [t.config for t in trials]
+    assert use.propose(replicates=False).replicate is None
 
 
 def test_with_nothing_below_the_reference_only_what_may_get_below_it_counts():
@@ -129,7 +171,7 @@ def volume_after(draws: int, seed: int, *, chosen: bool) -> float:
         params = propose(use, [], REFERENCE, number) if chosen else None
         c, gamma = (params["c"], params["gamma_rst"]) if params else (rng.uniform(0.05, 1), rng.uniform(0.4, 1.5))
         trials.append(made(number, "constant", c, gamma, truth(c, gamma) + 0.1 * rng.normal()))
-        use.observe(trials[-1])
+        use.model.observe(trials[-1])
     points = [(truth(t.extra_propagation, t.config.gamma_rst), t.compute) for t in trials]
     return pareto.hypervolume(points, REFERENCE)
 
@@ -144,7 +186,7 @@ def test_the_same_trials_and_seed_choose_the_same_whatever_was_asked_before():
     fresh, used = sampler(seen(50)), sampler(seen(50)[:10])
     for trial in seen(50)[10:]:
         propose(used, [], REFERENCE, trial.number)
-        used.observe(trial)
+        used.model.observe(trial)
     assert propose(fresh, [], REFERENCE, 1) == propose(used, [], REFERENCE, 1)
     assert propose(fresh, [], REFERENCE, 1) != propose(fresh, [], REFERENCE, 2)
 
@@ -212,9 +254,12 @@ def test_the_proposal_is_at_least_as_good_as_the_best_random_candidate(monkeypat
     monkeypatch.setattr("rst_tune.tuning.sampler.N_NEIGHBOURS", 0)
     without = [propose(use, [], REFERENCE, seed) for seed in range(5)]
     pairs = list(zip(with_neighbours, without, strict=True))
+    surrogate = use.model.surrogate()
+    delivered = _contenders(surrogate, use.model.deliverable())
+    acquisition = partial(_acquisition, surrogate=surrogate, delivered=delivered, reference=REFERENCE)
     assert any(a != b for a, b in pairs)
     for a, b in pairs:
-        value = use._acquisition(REFERENCE)([(p, _configured(p)) for p in (a, b)])
+        value = acquisition([_configured(p) for p in (a, b)])
         assert value[0] >= value[1]
 
 
@@ -229,13 +274,13 @@ def test_it_is_an_optuna_sampler_that_any_study_can_ask():
     for trials in (seen(3), seen()):
         use = sampler(trials)
         use.prepare((), REFERENCE, 7)
-        proposed = use.propose()
+        proposed = use.propose(replicates=False)
         assert (proposed is None) == (len(trials) == 3)
         study = optuna.create_study(directions=["minimize", "minimize"], sampler=use)
         asked = study.ask()
         params = space.sample(asked)
         assert space.contains(params)
-        assert proposed is None or asked.params == proposed
+        assert proposed is None or asked.params == proposed.suggested
 
 
 # --- every axis of the space `compute` --------------------------------------------------------------------------
@@ -258,7 +303,7 @@ def drawn(count: int, seed: int = 0, **more: object) -> list[Trial]:
 def compute_sampler(trials: list[Trial]) -> FrontSampler:
     use = FrontSampler(load_space("compute").sample, replace(SCALE, exact=False), n_startup_trials=8)
     for trial in trials:
-        use.observe(trial)
+        use.model.observe(trial)
     return use
 
 
@@ -284,7 +329,7 @@ def test_over_length_radius_and_rule_the_proposals_beat_random_ones():
             point = asked(use, number) if chosen else dict(more[number].config.params)
             error = world(trial_config(point, SCALE))
             trials.append(trial_of(number, point, error))
-            use.observe(trials[-1])
+            use.model.observe(trials[-1])
         return pareto.hypervolume([(world(t.config), t.compute) for t in trials], (12.0, 4.3))
 
     gains = [after(seed, chosen=True) - after(seed, chosen=False) for seed in range(4)]
@@ -296,16 +341,16 @@ def test_the_kernel_does_not_depend_on_which_candidates_were_drawn():
     first, second = compute_sampler(drawn(20)), compute_sampler(drawn(20))
     propose(first, [], REFERENCE, 1)
     propose(second, [], REFERENCE, 2)
-    assert first._kernel_params == second._kernel_params
+    assert first.model._kernel_params == second.model._kernel_params
     assert propose(first, [], REFERENCE, 3) == propose(second, [], REFERENCE, 3)
 
 
 def test_of_many_trials_the_front_and_the_baselines_stay_in_view(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "MAX_OBSERVATIONS", 20)
+    monkeypatch.setattr(model, "MAX_OBSERVATIONS", 20)
     base = trial_of(0, {"schedule": {"family": "constant", "p": 0.0}, "rule": "sam"}, 12.0)
     best = replace(drawn(1)[0], error=0.5, config_id="best")
     use = compute_sampler([base, best, *drawn(100)])
-    observed = use._observed()
+    observed = use.model._observed()
     assert len(observed) == 20
     assert {base.config_id, "best"} <= {t.config_id for t in observed}
     assert observed[-1].number == 99
@@ -321,7 +366,7 @@ def test_what_was_stopped_or_broke_down_is_not_delivered(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "knowledge_gradient", spy)
     *good, stopped, broken, running = drawn(13)
     use = compute_sampler(good)
-    use.observe(replace(stopped, status=Status.STOPPED, error=None), expected_final=1.0)
-    use.observe(replace(broken, status=Status.DIVERGED, error=None))
+    use.model.observe(replace(stopped, status=Status.STOPPED, error=None), expected_final=1.0)
+    use.model.observe(replace(broken, status=Status.DIVERGED, error=None))
     propose(use, [replace(running, status=Status.RUNNING, error=None)], REFERENCE, 0)
     assert seen_by[0] == {t.config_id for t in (*good, running)}

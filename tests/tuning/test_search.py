@@ -74,7 +74,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
 def begin(experiment: Experiment, directory: Path) -> None:
     """Write the event log of a search that has just begun."""
     log = EventLog(directory)
-    log.append(module._header(experiment, load_dataset(experiment.task.data)))
+    log.append(module._header(experiment, experiment.workload()))
     log.close()
 
 
@@ -281,6 +281,7 @@ STORAGE = f"sampler.storage=postgresql://ann:{PASSWORD}@db.example:5432/optuna"
 
 def test_the_password_of_the_storage_is_written_nowhere_and_is_not_identity(world: World, tmp_path, monkeypatch):
     monkeypatch.setattr("rst_tune.tuning.study._storage", lambda url, directory: InMemoryStorage())
+    monkeypatch.setattr(module, "open_database", lambda url: None)
     experiment = small(STORAGE, f"description=see postgresql://ann:{PASSWORD}@db.example/optuna")
     assert PASSWORD in (experiment.sampler.storage or "")
     assert experiment.search_id == small().search_id == small("sampler.storage=sqlite:///other.db").search_id

@@ -184,33 +184,23 @@ def test_rules_of_one_pass_have_no_gamma_cap_or_gradient_policy():
     assert (config.gamma_gnr, config.extra_propagation, config.compute) == (1.0, 0.0, 1.0)
 
 
-def test_the_baselines_are_the_base_optimizer_at_three_lengths_and_sam():
+def test_the_baselines_are_the_base_optimizer_at_five_lengths_and_sam():
     configs = [trial_config(p, SCALE) for p in baselines(load_space("compute"))]
-    assert [(c.is_base, c.horizon) for c in configs] == [(True, 1.0), (False, 1.0), (True, 0.2), (True, 2.0)]
+    kinds = [(True, 1.0), (False, 1.0), (True, 0.2), (True, 0.3), (True, 0.5), (True, 2.0)]
+    assert [(c.is_base, c.horizon) for c in configs] == kinds
     assert configs[1].is_sam
     assert [config_id(p) for p in baselines(load_space("grst"))] == [config_id(SGD), config_id(SAM)]
 
 
-def test_warm_start_points_ask_as_much_of_a_training_at_any_cost_and_can_be_switched_off():
+def test_without_points_of_its_own_a_space_gives_the_baselines_alone_and_they_can_be_switched_off():
     space = load_space("grst")
-    given = [trial_config(p, SCALE) for p in points_to_evaluate(space)[2:]]
-    cheap, dear = ([c for c in given if c.family == family] for family in ("constant", "step-up"))
-    assert [c.extra_propagation for c in cheap] == [0.25, 0.1, 0.05, 0.15]
-    assert [round(c.extra_propagation, 9) for c in dear] == [0.5, 0.7, 0.35]
-    squares = [c.gamma_gnr**2 * c.extra_propagation for c in (*cheap, *dear)]
-    assert squares == pytest.approx([4.0] * 4 + [8.0] * 3)
-    assert points_to_evaluate(space.model_copy(update={"warm_start": False})) == [SGD, SAM]
-    assert points_to_evaluate(space.model_copy(update={"warm_start": False, "baselines": False})) == []
-
-
-def test_warm_start_points_are_what_the_paper_found_best_where_gamma_is_one():
-    given = [(p["family"], p["c"], p["gamma_gnr"]) for p in points_to_evaluate(load_space("schedules"))[2:]]
-    assert given == [("constant", 0.8, 1.0), ("step-up", 0.5, 1.0), ("ramp-up", 0.5, 1.0)]
+    assert points_to_evaluate(space) == [SGD, SAM]
+    assert points_to_evaluate(space.model_copy(update={"baselines": False})) == []
 
 
 def test_the_users_own_points_come_after_the_baselines():
     point = {"family": "constant", "c": 0.33, "gamma_rst": 1.2}
-    space = space_of(points_to_evaluate=[point], gamma_rst=[1.0], warm_start=False)
+    space = space_of(points_to_evaluate=[point], gamma_rst=[1.0])
     assert points_to_evaluate(space) == [SGD, SAM, {**point, "rule": "sam"}]
 
 

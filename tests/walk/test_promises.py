@@ -10,7 +10,6 @@ import yaml
 from rst_tune import api
 from rst_tune.errors import InputError
 from rst_tune.records import EventLog
-from rst_tune.training.data import load_dataset
 from rst_tune.tuning import search as searches
 from tests.walk.sources import write_source
 from tests.walk.test_walk import call
@@ -66,7 +65,7 @@ def begin(directory: Path, path: Path, *settings: str) -> None:
     """Write the first event of a search, as if it had been killed right after it."""
     experiment = api.load_experiment(str(path), settings)
     log = EventLog(directory)
-    log.append(searches._header(experiment, load_dataset(experiment.task.data)))
+    log.append(searches._header(experiment, experiment.workload()))
     log.close()
 
 

@@ -76,6 +76,7 @@ class ESAM(Rule):
     @torch.no_grad()
     def _worst(self, losses: PerSample, before: Tensor) -> Tensor:
         rise = losses(None) - before
+        torch.clear_autocast_cache()  # in older torch an outer autocast keeps casts made without a graph
         return rise.topk(ceil(self.gamma * len(rise))).indices.sort().values
 
 

@@ -21,7 +21,8 @@ class FSAM(Rule):
 
     m estimates the full gradient, d is the noise of the batch. m is updated in sharpness-aware iterations, since those
     with X_t = 0 do no extra work. The authors' code subtracts m_{t−1} instead and starts at m_1 = g1; for sigma = 1
-    both give the same direction, up to the start, which decays as lam^t. Li et al., CVPR 2024, arXiv 2403.12350.
+    both give the same direction, up to the start, which decays as lam^t. Li, Zhou, He, Cheng and Huang, CVPR
+    2024, arXiv 2403.12350.
 
     Args:
         sigma: the share of the mean that is subtracted; 0 is SAM.
@@ -29,7 +30,7 @@ class FSAM(Rule):
     """
 
     name: ClassVar[str] = "fsam"
-    works_sharded: ClassVar[bool] = False
+    keeps_vectors: ClassVar[bool] = True
     sigma: float = 1.0
     lam: float = 0.9
     _mean: Kept = field(default_factory=dict, init=False)
@@ -38,11 +39,6 @@ class FSAM(Rule):
         in_unit("fsam", "lam", self.lam, above_zero=False)
         if not self.sigma >= 0.0:
             raise InputError(f"sigma >= 0 must hold for rule 'fsam', but got sigma = {self.sigma!r}: 0 is SAM")
-
-    @property
-    def needs_global_grad(self) -> bool:
-        """The mean is kept, so it has to be the same on all ranks."""
-        return True
 
     @torch.no_grad()
     def perturbation(self, context: AscentContext) -> Perturbation:

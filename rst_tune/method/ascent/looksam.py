@@ -28,7 +28,7 @@ class LookSAM(Rule):
     """
 
     name: ClassVar[str] = "looksam"
-    works_sharded: ClassVar[bool] = False
+    keeps_vectors: ClassVar[bool] = True
     descends_with_g2: ClassVar[bool] = False
     k: int = 5
     alpha: float = 0.7

@@ -96,13 +96,13 @@ class Rule:
     """Whether g_rule is g2 itself, so that autograd can form the mix and g1 need not be kept."""
     passes_ahead: ClassVar[bool] = False
     """Whether the only pass of an iteration with X_t = 1 is taken at w + eps, with eps known before it."""
-    works_sharded: ClassVar[bool] = True
-    """Whether the rule works on local shards (FSDP2): its state, if any, must not depend on the rank."""
+    keeps_vectors: ClassVar[bool] = False
+    """Whether the rule keeps a vector or mask of all parameters between steps, which is not supported with FSDP2."""
 
     @property
     def needs_global_grad(self) -> bool:
         """Whether the rule needs the gradient of all ranks, and so a global eps, because it keeps or projects it."""
-        return not self.descends_with_g2
+        return self.keeps_vectors or not self.descends_with_g2
 
     def expected_pairs(self, p: Sequence[float], batch_size: int | None = None) -> float:  # noqa: ARG002
         """Return the expected extra pairs of a training with the probabilities p(1) … p(T), in total.

@@ -21,12 +21,13 @@ class S2SAM(AheadRule):
 
     g_{t−1} is the gradient of the step before, at w or at w + eps, whichever pass it took, without weight decay; under
     DDP it is the mean over the ranks, so eps is equal on all of them. A gradient that overflowed is not kept: the one
-    before it stays. The name is that of Ji et al., NeurIPS 2024 (single-step SAM); the rule with a gradient of the past
-    is also the core of AsyncSAM, arXiv 2503.11147.
+    before it stays. Ji, Li, Fu, Afghah, Guo, Yuan and Ma, NeurIPS 2024 ("single-step SAM"); their code takes two
+    passes in the first step instead of eps = 0. AsyncSAM (Jo, Lim and Lee, arXiv 2503.11147) is a relative: there
+    g_{t−1} is the gradient at w_{t−1} itself, which a second device computes meanwhile.
     """
 
     name: ClassVar[str] = "s2sam"
-    works_sharded: ClassVar[bool] = False
+    keeps_vectors: ClassVar[bool] = True
     _last: Kept = field(default_factory=dict, init=False)
 
     def perturbation(self, context: AscentContext) -> Perturbation:

@@ -18,8 +18,8 @@ class SAMON(Rule):
     """eps = rho · g1_N/‖g1_N‖ on the parameters N of normalization layers, 0 on all others; g_rule = g2.
 
     N are the own parameters of every module whose class name has "norm" in it: BatchNorm, LayerNorm, GroupNorm,
-    RMSNorm and those of other libraries. They are few, so a larger rho than that of SAM fits.
-    Müller, Vlaar, Rolnick and Hein, NeurIPS 2023, arXiv 2306.04226.
+    RMSNorm and those of other libraries. (The authors' code looks for "norm" or "bn" in the names of parameters.) They
+    are few, so a larger rho than that of SAM fits. Müller, Vlaar, Rolnick and Hein, NeurIPS 2023, arXiv 2306.04226.
     """
 
     name: ClassVar[str] = "sam-on"

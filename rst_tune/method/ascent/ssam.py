@@ -39,7 +39,7 @@ class SSAM(Rule):
     """
 
     name: ClassVar[str] = "ssam"
-    works_sharded: ClassVar[bool] = False
+    keeps_vectors: ClassVar[bool] = True
     mask: str = "fisher"
     sparsity: float = 0.5
     samples: int = 128
@@ -56,11 +56,6 @@ class SSAM(Rule):
         for name in ("samples", "every"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise InputError(f"{name} >= 1 must hold for rule 'ssam', but got {name} = {getattr(self, name)!r}")
-
-    @property
-    def needs_global_grad(self) -> bool:
-        """The mask is kept, so it has to be the same on all ranks."""
-        return True
 
     def expected_pairs(self, p: Sequence[float], batch_size: int | None = None) -> float:
         """Return 1 per ascent, and for the Fisher mask min(samples, batch_size)/batch_size per refresh.

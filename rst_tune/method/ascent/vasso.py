@@ -19,25 +19,20 @@ class VASSO(Rule):
     """d_t = (1 − theta)·d_{t−1} + theta·g1, eps = rho · d_t/‖d_t‖, d_1 = g1; g_rule = g2.
 
     d is updated in sharpness-aware iterations, since those with X_t = 0 do no extra work. theta = 1 is SAM.
-    Li and Giannakis, NeurIPS 2023, arXiv 2309.15639.
+    The start is that of the authors' code. Li and Giannakis, NeurIPS 2023, arXiv 2309.15639.
 
     Args:
         theta: the weight of the newest gradient, in (0, 1].
     """
 
     name: ClassVar[str] = "vasso"
-    works_sharded: ClassVar[bool] = False
+    keeps_vectors: ClassVar[bool] = True
     theta: float = 0.4
     _count: int = field(default=0, init=False)
     _mean: Kept = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         in_unit("vasso", "theta", self.theta)
-
-    @property
-    def needs_global_grad(self) -> bool:
-        """The mean is kept, so it has to be the same on all ranks."""
-        return True
 
     @torch.no_grad()
     def perturbation(self, context: AscentContext) -> Perturbation:

@@ -1,9 +1,11 @@
 "use strict";
 (() => {
   const $ = (id) => document.getElementById(id);
-  const data = JSON.parse($("data").textContent);
+  let data = JSON.parse($("data").textContent);
   const root = document.documentElement;
   const PAGE = 50;
+  const POLL = 2000; // milliseconds; the server analyses less often
+  const pause = (time) => new Promise((go) => setTimeout(go, time));
 
   // ---- theme: that of the system until the button is pressed; nothing is stored
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -40,22 +42,23 @@
   async function draw(div) {
     const figure = data.figures[div.dataset.figure];
     if (innerWidth <= 600) narrow(figure);
+    figure.layout.uirevision = "kept"; // an update keeps the zoom
     const bar = innerWidth > 600 && figure.layout.height > 200;
-    const config = { responsive: true, displaylogo: false, displayModeBar: bar, modeBarButtons: [["toImage", "resetScale2d"]] };
-    await Plotly.newPlot(div, figure.data, figure.layout, config);
+    const config = { responsive: true, displaylogo: false, displayModeBar: bar ? "hover" : false, modeBarButtons: [["toImage", "resetScale2d"]] };
+    await Plotly.react(div, figure.data, figure.layout, config);
     await Plotly.relayout(div, colours(figure.layout));
+    if (!div.classList.contains("drawn")) div.on("plotly_click", (event) => showConfig(event.points[0].customdata));
     div.classList.add("drawn");
-    div.on("plotly_click", (event) => showConfig(event.points[0].customdata));
   }
   function narrow(figure) {
     figure.layout.font = { ...figure.layout.font, size: 11 };
     figure.layout.dragmode = false; // a touch scrolls the page
   }
   async function drawAll() {
-    if (document.querySelector(".plot")) await unpackPlotly();
+    if ($("plotly") && document.querySelector(".plot")) await unpackPlotly();
     for (const div of document.querySelectorAll(".plot")) {
       await draw(div);
-      await new Promise((go) => setTimeout(go));
+      await pause(0);
     }
     root.dataset.ready = "yes";
   }
@@ -76,15 +79,19 @@
   });
 
   // ---- trials: the data are columns; a column of repeated values has the distinct values and an index per row
-  const columns = {};
-  for (const [name, column] of Object.entries(data.trials)) {
-    columns[name] = Array.isArray(column) ? column : column.at.map((i) => column.values[i]);
+  let columns = {};
+  let rowOf = new Map();
+  function readColumns() {
+    columns = {};
+    for (const [name, column] of Object.entries(data.trials || {})) {
+      columns[name] = Array.isArray(column) ? column : column.at.map((i) => column.values[i]);
+    }
+    rowOf = new Map((columns.key || []).map((key, i) => [key, i]));
   }
-  const rowOf = new Map((columns.key || []).map((key, i) => [key, i]));
   const parameters = (schedule) => Object.entries(schedule || {}).filter(([name]) => name !== "family")
     .map(([name, value]) => `${name}=${typeof value === "number" ? short(value) : JSON.stringify(value)}`).join(", ");
   const short = (value, digits = 4) => value === null || value === undefined ? "–" : typeof value === "number" ? String(Number(value.toPrecision(digits))) : String(value);
-  const fixed = (value) => typeof value === "number" ? value.toFixed(2) : "–";
+  const fixed = (value) => typeof value !== "number" ? "–" : data.metric.percent ? value.toFixed(2) : short(value);
 
   function yamlOf(i) {
     const names = ["schedule", "gamma_gnr", "rule", "rule_options", "rho", "policy", "policy_options", "cap"];
@@ -109,14 +116,15 @@
     const button = event.target.closest("button.copy");
     if (!button) return;
     await copy(yamlOf(rowOf.get(button.dataset.key)));
+    const label = button.textContent;
     button.textContent = "Copied";
     $("say").textContent = "The configuration was copied as YAML.";
-    setTimeout(() => { button.textContent = "Copy YAML"; }, 1500);
+    setTimeout(() => { button.textContent = label; }, 1500);
   });
 
-  // name, title, numeric, shown text, the column that must vary for it to be shown; sorting uses the raw value
+  // name, title, numeric, shown text, whether it is shown only where its values differ; sorting uses the raw value
   const times = (value) => value === null ? "–" : short(value, 3) + " ×";
-  const shown = [
+  const COLUMNS = [
     ["number", "#", true, (i) => columns.number[i]],
     ["status", "status", false, (i) => columns.status[i]],
     ["family", "schedule", false, (i) => columns.family[i]],
@@ -126,42 +134,49 @@
     ["extra", "extra", true, (i) => columns.extra[i] === null ? "–" : short(100 * columns.extra[i], 3) + " %"],
     ["gamma_gnr", "γ_gnr", true, (i) => short(columns.gamma_gnr[i], 3)],
     ["gamma_rst", "γ_rst", true, (i) => short(columns.gamma_rst[i], 3)],
-    ["rho", "ρ", true, (i) => short(columns.rho[i], 3)],
-    ["rule", "rule", false, (i) => columns.rule[i]],
+    ["rho", "ρ", true, (i) => short(columns.rho[i], 3), "rho"],
+    ["rule", "rule", false, (i) => columns.rule[i], "rule"],
     ["policy", "policy", false, (i) => columns.policy[i] || "coin", "policy"],
     ["seed", "seed", true, (i) => columns.seed[i]],
-    ["epochs", "epochs", true, (i) => columns.epochs[i]],
-    ["error", "error, %", true, (i) => fixed(columns.error[i])],
-    ["test", "test, %", true, (i) => fixed(columns.test[i])],
+    ["epochs", "epochs", true, (i) => columns.epochs[i], "horizon"],
+    ["error", data.metric?.title, true, (i) => fixed(columns.error[i])],
+    ["test", "test", true, (i) => fixed(columns.test[i]), "test"],
     ["seconds", "seconds", true, (i) => short(columns.seconds[i], 3)],
-    ["verdict", "front", false, (i) => columns.verdict[i] || ""],
-  ].filter(([, , , , varied]) => !varied || new Set(columns[varied]).size > 1);
-  let sorting = { name: "error", up: true };
+    ["verdict", "front", false, (i) => columns.verdict[i] || "", "verdict"],
+  ];
+  let shown = [];
+  let sorting = { name: "error", up: data.metric?.up ?? true };
   let visible = PAGE;
 
   function setUpTable() {
     if (!$("rows")) return;
-    columns.parameters = columns.schedule.map(parameters);
-    columns.words = columns.key.map((key, i) => ["#" + columns.number[i], key, ...["status", "role", "family", "rule", "policy", "parameters", "verdict"].map((name) => columns[name][i])].join(" ").toLowerCase());
-    for (const [name, title, numeric] of shown) {
-      const th = document.createElement("th");
-      const button = document.createElement("button");
-      th.scope = "col";
-      th.dataset.column = name;
-      if (numeric) th.className = "n";
-      button.type = "button";
-      button.textContent = title;
-      button.addEventListener("click", () => { sorting = { name, up: sorting.name === name ? !sorting.up : true }; fill(); });
-      th.append(button);
-      $("heads").append(th);
-    }
-    const last = document.createElement("th");
-    last.className = "act";
-    last.textContent = "method";
-    $("heads").append(last);
     for (const id of ["filter", "only", "front-only"]) $(id).addEventListener("input", () => { visible = PAGE; fill(); });
     $("more").addEventListener("click", () => { visible += 4 * PAGE; fill(); });
+    refreshTable();
+  }
+  function refreshTable() {
+    columns.parameters = columns.schedule.map(parameters);
+    columns.words = columns.key.map((key, i) => ["#" + columns.number[i], key, ...["status", "role", "family", "rule", "policy", "parameters", "verdict"].map((name) => columns[name][i])].join(" ").toLowerCase());
+    const only = $("only").value;
+    const states = ["all", ...new Set(columns.status)].map((name) => new Option(name, name === "all" ? "" : name));
+    $("only").replaceChildren(...states);
+    $("only").value = only;
+    shown = COLUMNS.filter(([, , , , varied]) => !varied || new Set(columns[varied]).size > 1);
+    $("heads").replaceChildren(...shown.map(headElement), headElement(["", "", false]));
     fill();
+  }
+  function headElement([name, title, numeric]) {
+    const th = document.createElement("th");
+    th.scope = "col";
+    th.className = numeric ? "n" : name ? "" : "act";
+    if (!name) return th;
+    const button = document.createElement("button");
+    th.dataset.column = name;
+    button.type = "button";
+    button.textContent = title;
+    button.addEventListener("click", () => { sorting = { name, up: sorting.name === name ? !sorting.up : true }; fill(); });
+    th.append(button);
+    return th;
   }
   // "error<4" compares a column; any other word must occur in the row
   function test(word) {
@@ -204,7 +219,7 @@
     button.type = "button";
     button.className = "copy";
     button.dataset.key = columns.key[i];
-    button.textContent = "Copy YAML";
+    button.textContent = "YAML";
     button.setAttribute("aria-label", `Copy trial ${columns.number[i]} as YAML`);
     const cell = tr.insertCell();
     cell.className = "act";
@@ -218,9 +233,58 @@
     $("trials").scrollIntoView();
   }
 
+  // ---- updates of a page that `rst-tune watch` serves: a section whose HTML changed is replaced, figures are kept
+  const sources = new Map([...$("main").children].map((section) => [section.id, section.outerHTML]));
+  function replaceSections(html) {
+    const fresh = document.createElement("template");
+    fresh.innerHTML = html;
+    const wanted = [...fresh.content.children];
+    for (const section of [...$("main").children]) if (!wanted.some(({ id }) => id === section.id)) section.remove();
+    wanted.forEach((section, i) => {
+      const old = $(section.id), source = section.outerHTML;
+      if (old && sources.get(section.id) === source) return;
+      sources.set(section.id, source);
+      if (!old) return $("main").insertBefore(section, $("main").children[i] || null);
+      for (const div of section.querySelectorAll(".plot")) {
+        const drawn = old.querySelector(`[data-figure="${div.dataset.figure}"].drawn`);
+        if (!drawn) continue;
+        drawn.style.height = div.style.height;
+        div.replaceWith(drawn);
+      }
+      section.querySelectorAll("details").forEach((part, k) => { part.open = old.querySelectorAll("details")[k]?.open ?? part.open; });
+      old.replaceWith(section);
+    });
+  }
+  async function update(next) {
+    const table = $("rows");
+    data = next;
+    $("nav").innerHTML = next.nav;
+    replaceSections(next.sections);
+    readColumns();
+    if ($("rows") === table && table) refreshTable();
+    else setUpTable();
+    await drawAll();
+  }
+  async function follow() {
+    for (let done = false; !done; ) {
+      await pause(POLL);
+      try {
+        const answer = await fetch(`state?since=${data.version}`);
+        if (answer.status === 200) await update(await answer.json());
+        done = data.done || false;
+        $("live").className = "";
+        $("live").textContent = done ? "finished" : "live";
+      } catch { // the server is gone, or not there for a moment
+        $("live").className = "lost";
+        $("live").textContent = "not connected";
+      }
+    }
+  }
+
   setTheme(system.matches);
+  readColumns();
   setUpTable();
-  drawAll().catch((problem) => {
+  drawAll().then(() => $("live") && follow()).catch((problem) => {
     root.dataset.ready = "no";
     for (const div of document.querySelectorAll(".plot:not(.drawn)")) {
       div.className = "missing";

@@ -14,10 +14,13 @@ import plotly.graph_objects as go
 from rst_tune.analysis import labels
 from rst_tune.analysis.baselines import Baselines
 from rst_tune.analysis.replicates import ConfigSummary
+from rst_tune.records import PERCENT_ERROR, Metric
 from rst_tune.report import formatting
 from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.figures.style import (
+    CANDIDATE,
     CYCLE,
+    DASHES,
     GREEN,
     GREY,
     KINDS,
@@ -27,16 +30,12 @@ from rst_tune.report.figures.style import (
     empty,
     figure,
     hover,
-    kind,
     rounded,
 )
 
-__all__ = ["ERROR", "compare", "front", "set_cost_axis", "visible_range"]
+__all__ = ["compare", "front", "set_cost_axis", "visible_range"]
 
-ERROR = "validation error, %"
 MAX_TICKS = 8
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-CROWDS = ("one seed", "dominated")
 SHAPES = ("circle", "diamond", "square", "triangle-up", "star", "cross")
 
 
@@ -61,8 +60,10 @@ def front(
     points: Sequence[ConfigSummary],
     recommended: ConfigSummary | None = None,
     named: Mapping[str, ConfigSummary] | None = None,
+    metric: Metric = PERCENT_ERROR,
 ) -> go.Figure:
-    """Draw every configuration that was trained to the end; the front is joined and has error bars.
+    """Draw every configuration that was trained to the end: the front strong, joined and with error bars, the
+    candidates faint, in one trace.
 
     The names of the `named` configurations, such as the baselines, are written beside them. Where lengths differ,
     the base optimizer and SAM are drawn as curves.
@@ -70,21 +71,22 @@ def front(
     if not points:
         return empty("No configuration was trained to the full horizon yet.")
     axis = CostAxis.of(points)
-    fig = figure(axis.title, ERROR, height=520)
+    fig = figure(axis.title, formatting.escape_html(metric.label), height=460)
     set_cost_axis(fig, axis, [p.compute for p in points])
-    fig.update_yaxes(range=visible_range(points))
+    fig.update_yaxes(range=sorted(map(metric.value, visible_range(points) or ())))
     fig.update_layout(legend={"traceorder": "reversed"})
-    groups = {name: [p for p in points if kind(p) == name] for name in list(KINDS)[::-1]}
-    drawn = {name: _markers(axis, name, group) for name, group in groups.items() if group}
-    fig.add_traces([trace for name, trace in drawn.items() if name in CROWDS])
+    candidates, delivered = ([p for p in points if p.on_front is member] for member in (False, True))
+    if candidates:
+        fig.add_trace(_markers(axis, CANDIDATE, candidates, metric))
     if axis.lengths_differ:
-        fig.add_traces(_baselines(axis, points))
-    fig.add_trace(_staircase(axis, [p for p in points if p.on_front], GREY, "solid"))
+        fig.add_traces(_baselines(axis, points, metric))
+    fig.add_trace(_staircase(axis, delivered, GREY, "solid", metric))
     if recommended is not None:
-        fig.add_trace(_ring(axis, recommended))
-    fig.add_traces([trace for name, trace in drawn.items() if name not in CROWDS])
+        fig.add_trace(_ring(axis, recommended, metric))
+    groups = {name: [p for p in delivered if p.verdict == name] for name in list(KINDS)[::-1]}
+    fig.add_traces([_markers(axis, name, group, metric) for name, group in groups.items() if group])
     for name, point in (named or {}).items():
-        _write_name(fig, axis, name, point, points)
+        _write_name(fig, axis, name, point, points, metric)
     return fig
 
 
@@ -123,13 +125,18 @@ def _octave_ticks(low: float, high: float) -> list[float]:
 
 
 def _write_name(
-    fig: go.Figure, axis: CostAxis, name: str, point: ConfigSummary, points: Sequence[ConfigSummary]
+    fig: go.Figure,
+    axis: CostAxis,
+    name: str,
+    point: ConfigSummary,
+    points: Sequence[ConfigSummary],
+    metric: Metric,
 ) -> None:
     """Write a name beside a point, where it covers neither the curve of the base optimizer nor the figure's edge."""
     side = {"xanchor": "left", "xshift": 7, "yshift": -14 if _rises_after(point, points) else 14}
     if point.compute == max(p.compute for p in points):
         side = {"xanchor": "right", "xshift": -9, "yshift": 0} if axis.lengths_differ else {"yshift": -19}
-    place = {"x": axis.position(point.compute), "y": point.error_mean}
+    place = {"x": axis.position(point.compute), "y": metric.value(point.error_mean)}
     fig.add_annotation(text=formatting.escape_html(name), showarrow=False, **place, **side)
 
 
@@ -143,25 +150,33 @@ def _base_curve(points: Sequence[ConfigSummary]) -> Sequence[ConfigSummary]:
     return Baselines(rows=tuple(points), surrogate=None).curve
 
 
-def _baselines(axis: CostAxis, points: Sequence[ConfigSummary]) -> list[go.Scatter]:
+def _baselines(axis: CostAxis, points: Sequence[ConfigSummary], metric: Metric) -> list[go.Scatter]:
     """Return the base optimizer and SAM as curves over the length, SAM with one line per radius."""
     sam = sorted(
         (p for p in points if labels.method_name(p.config) == "SAM"), key=lambda p: (p.config.rho, p.config.horizon)
     )
     lines: list[Sequence[ConfigSummary]] = [list(line) for _, line in groupby(sam, key=lambda p: p.config.rho)]
-    curves = [_curve(axis, "SAM", lines, SKY, "triangle-up", "dot")] if lines else []
+    curves = [_curve(axis, "SAM", lines, SKY, "triangle-up", "dot", metric)] if lines else []
     base = _base_curve(points)
-    return [*curves, _curve(axis, "base optimizer", [base], RED, "triangle-down", "dash")] if base else curves
+    if not base:
+        return curves
+    return [*curves, _curve(axis, "base optimizer", [base], RED, "triangle-down", "dash", metric)]
 
 
 def _curve(
-    axis: CostAxis, name: str, lines: Iterable[Sequence[ConfigSummary]], color: str, symbol: str, dash: str
+    axis: CostAxis,
+    name: str,
+    lines: Iterable[Sequence[ConfigSummary]],
+    color: str,
+    symbol: str,
+    dash: str,
+    metric: Metric,
 ) -> go.Scatter:
     """Join the measured means of each line; a gap separates two lines."""
     rows = [point for line in lines for point in (*line, None)][:-1]
     return go.Scatter(
         x=rounded(axis.value(p.compute) if p else None for p in rows),
-        y=rounded(p.error_mean if p else None for p in rows),
+        y=rounded(metric.value(p.error_mean) if p else None for p in rows),
         error_y=_error_bars(rows, color),
         mode="lines+markers",
         name=name,
@@ -171,13 +186,13 @@ def _curve(
     )
 
 
-def _ring(axis: CostAxis, point: ConfigSummary) -> go.Scatter:
+def _ring(axis: CostAxis, point: ConfigSummary, metric: Metric) -> go.Scatter:
     style = {"symbol": "circle-open", "size": 24, "color": GREEN, "line": {"width": 3}}
-    place = {"x": rounded([axis.value(point.compute)]), "y": [point.error_mean]}
+    place = {"x": rounded([axis.value(point.compute)]), "y": [metric.value(point.error_mean)]}
     return go.Scatter(**place, mode="markers", name="recommended", marker=style, hoverinfo="skip")
 
 
-def _staircase(axis: CostAxis, points: Sequence[ConfigSummary], color: str, dash: str) -> go.Scatter:
+def _staircase(axis: CostAxis, points: Sequence[ConfigSummary], color: str, dash: str, metric: Metric) -> go.Scatter:
     """Join a front by steps: the error at a cost is that of the best point which costs no more.
 
     The line is at the posterior means, which define the front; the markers are at the measured means.
@@ -185,7 +200,7 @@ def _staircase(axis: CostAxis, points: Sequence[ConfigSummary], color: str, dash
     ordered = sorted(points, key=lambda p: p.compute)
     return go.Scatter(
         x=rounded(axis.value(p.compute) for p in ordered),
-        y=rounded(p.error_posterior for p in ordered),
+        y=rounded(metric.value(p.error_posterior) for p in ordered),
         mode="lines",
         line={"shape": "hv", "color": color, "width": 1.5, "dash": dash},
         hoverinfo="skip",
@@ -193,19 +208,19 @@ def _staircase(axis: CostAxis, points: Sequence[ConfigSummary], color: str, dash
     )
 
 
-def _markers(axis: CostAxis, name: str, points: Sequence[ConfigSummary]) -> go.Scatter:
+def _markers(axis: CostAxis, name: str, points: Sequence[ConfigSummary], metric: Metric) -> go.Scatter:
     color, symbol, size = KINDS[name]
-    crowd = name in CROWDS
+    crowd = name == CANDIDATE
     opacity = crowd_opacity(len(points)) if crowd else 1.0
     line = {"width": 1.5, "color": color}
     return go.Scatter(
         x=rounded(axis.value(p.compute) for p in points),
-        y=rounded(p.error_mean for p in points),
+        y=rounded(metric.value(p.error_mean) for p in points),
         error_y=None if crowd else _error_bars(points, color),
         mode="markers",
         name=f"{name} ({len(points)})",
         marker={"symbol": symbol, "size": size, "color": color, "opacity": opacity, "line": line},
-        text=[_short_hover(p) if crowd else hover(p) for p in points],
+        text=[_short_hover(p, metric) if crowd else hover(p, metric) for p in points],
         customdata=[p.config_id for p in points],
         hovertemplate="%{text}<extra></extra>",
     )
@@ -219,23 +234,24 @@ def _error_bars(points: Sequence[ConfigSummary | None], color: str) -> dict[str,
     return {"array": rounded(sems), "color": color, "thickness": 1.5, "width": 4 if all(sems) else 0}
 
 
-def _short_hover(point: ConfigSummary) -> str:
-    """Return a hover text of two lines: of dominated configurations there may be thousands."""
-    return hover(point).split("<br>", 1)[0] + f"<br>error {formatting.error(point.error_mean, point.error_sem)} %"
+def _short_hover(point: ConfigSummary, metric: Metric) -> str:
+    """Return a hover text of two lines: of candidates there may be thousands."""
+    value = formatting.escape_html(metric.phrase(point.error_mean, point.error_sem))
+    return f"{hover(point, metric).split('<br>', 1)[0]}<br>{value}"
 
 
-def compare(fronts: Mapping[str, Sequence[ConfigSummary]]) -> go.Figure:
+def compare(fronts: Mapping[str, Sequence[ConfigSummary]], metric: Metric = PERCENT_ERROR) -> go.Figure:
     """Draw the fronts of several searches in one figure; each has its own colour, dash and shape."""
     if not any(fronts.values()):
         return empty("None of these searches has a front yet.")
     everything = [p for points in fronts.values() for p in points]
     axis = CostAxis.of(everything)
-    fig = figure(axis.title, ERROR, height=520)
+    fig = figure(axis.title, formatting.escape_html(metric.label), height=520)
     set_cost_axis(fig, axis, [p.compute for p in everything])
     for index, (name, points) in enumerate(fronts.items()):
         color, dash, shape = (cycle[index % 6] for cycle in (CYCLE, DASHES, SHAPES))
         look = {"color": color, "symbol": shape, "size": 10, "line": {"color": color}}
-        fig.add_trace(_staircase(axis, points, color, dash))
-        trace = _markers(axis, "confirmed", points) if points else go.Scatter(x=[], y=[])
+        fig.add_trace(_staircase(axis, points, color, dash, metric))
+        trace = _markers(axis, "confirmed", points, metric) if points else go.Scatter(x=[], y=[])
         fig.add_trace(trace.update(name=formatting.escape_html(name), marker=look, error_y=_error_bars(points, color)))
     return fig

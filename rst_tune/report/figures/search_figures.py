@@ -1,4 +1,4 @@
-"""How the search went: hypervolume over compute, trials per worker, errors at the rungs against final errors."""
+"""How the search goes: hypervolume over compute, epochs of running trials, trials per worker, errors at the rungs."""
 
 from collections.abc import Sequence
 
@@ -6,18 +6,20 @@ import plotly.graph_objects as go
 
 from rst_tune.analysis import labels
 from rst_tune.analysis.rungs import RungCorrelation, rung_level
-from rst_tune.records import Status, Trial
+from rst_tune.records import PERCENT_ERROR, Metric, Status, Trial
 from rst_tune.report import formatting
-from rst_tune.report.figures.style import BLUE, CYCLE, STATUS, empty, figure, rounded
+from rst_tune.report.figures.style import BLUE, CYCLE, DASHES, GREY, NO_LEGEND, STATUS, empty, figure, rounded
 
-__all__ = ["hypervolume", "rungs", "timeline"]
+__all__ = ["hypervolume", "rungs", "running", "timeline"]
+
+MAX_CURVES = 40
 
 
 def hypervolume(history: Sequence[tuple[float, float, float]]) -> go.Figure:
     """Draw the hypervolume of the front against the propagation pairs spent; rows are (time, pairs, hypervolume)."""
     if not history:
         return empty("No hypervolume yet: it needs one trial trained to the full horizon.")
-    fig = figure("propagation pairs spent", "hypervolume", height=320)
+    fig = figure("propagation pairs spent", "hypervolume", height=300, margin=NO_LEGEND)
     fig.update_yaxes(rangemode="tozero")
     start = history[0][0]
     fig.add_scatter(
@@ -30,6 +32,43 @@ def hypervolume(history: Sequence[tuple[float, float, float]]) -> go.Figure:
         hovertemplate="%{y:.4g} after %{x:,.0f} pairs<br>%{text} after the first result<extra></extra>",
     )
     return fig
+
+
+def running(trials: Sequence[Trial], metric: Metric = PERCENT_ERROR) -> go.Figure:
+    """Draw the metric of the running trials per epoch, over the latest trials that ended."""
+    now = [t for t in trials if t.status is Status.RUNNING and t.values(metric)]
+    if not now:
+        return empty("No running training has reported an epoch yet.")
+    ended = sorted((t for t in trials if t.ended_at and t.values(metric)), key=lambda t: t.ended_at or 0.0)
+    fig = figure("share of the training", formatting.escape_html(metric.label), height=300)
+    fig.update_xaxes(tickformat=".0%", range=[0, 1.02])
+    if metric.unit == "%" and not metric.higher_is_better:
+        fig.update_yaxes(type="log", tickvals=[0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100])
+    if ended:
+        faint = {"line": {"color": GREY, "width": 1}, "opacity": 0.4, "hoverinfo": "skip"}
+        curves = _curves(ended[-MAX_CURVES:], metric)
+        fig.add_scatter(**curves, **faint, mode="lines", name=f"ended ({len(ended):,})")
+    for index, trial in enumerate(now[:MAX_CURVES]):
+        line = {"color": CYCLE[index % 6], "width": 2.2, "dash": DASHES[index // 6 % 6]}
+        name = formatting.escape_html(f"#{trial.number} {labels.short(trial.config)}")
+        template = f"{name}<br>%{{x:.0%}}: %{{y:.4g}}<extra></extra>"
+        curve = _curves([trial], metric)
+        mode = "lines+markers" if trial.epochs < 100 else "lines"
+        fig.add_scatter(
+            **curve, mode=mode, line=line, name=f"#{trial.number}", hovertemplate=template, marker={"size": 5}
+        )
+    return fig
+
+
+def _curves(trials: Sequence[Trial], metric: Metric) -> dict[str, list[float | None]]:
+    """Return the curves of some trials as one line, with a gap after each."""
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    for trial in trials:
+        values = trial.values(metric)
+        xs += [*((epoch + 1) / max(trial.epochs, 1) for epoch in range(len(values))), None]
+        ys += [*values, None]
+    return {"x": rounded(xs), "y": rounded(ys)}
 
 
 def timeline(trials: Sequence[Trial], now: float) -> go.Figure:
@@ -72,7 +111,7 @@ def _bars(status: Status, color: str, trials: Sequence[Trial], begin: float, now
     )
 
 
-def rungs(trials: Sequence[Trial]) -> go.Figure:
+def rungs(trials: Sequence[Trial], metric: Metric = PERCENT_ERROR) -> go.Figure:
     """Draw the final error against the error at each rung: the better a rung ranks, the more its points rise.
 
     Rungs of trainings of different lengths are grouped by the share of the training that they come after.
@@ -81,21 +120,22 @@ def rungs(trials: Sequence[Trial]) -> go.Figure:
     passed = [(t, epoch, error) for t in ended for epoch, error in t.rungs.items() if epoch < t.epochs]
     if not passed:
         return empty("No trial passed an earlier rung and was trained to the end.")
+    title = formatting.escape_html(metric.label)
     one_length = len({t.epochs for t, _, _ in passed}) == 1
     groups: dict[int, list[tuple[Trial, float]]] = {}
     for trial, epoch, error in passed:
         groups.setdefault(epoch if one_length else -rung_level(epoch, trial.epochs), []).append((trial, error))
-    fig = figure("error at the rung, %", "final validation error, %", height=360)
+    fig = figure(f"{title} at the rung", f"final {title}", height=360)
     for index, (place, group) in enumerate(sorted(groups.items())):
         rung = RungCorrelation(level=-place, trials=len(group), correlation=None)
         name = f"epoch {place}" if one_length else f"after {rung.share}"
         fig.add_scatter(
-            x=rounded(error for _, error in group),
-            y=rounded(t.error for t, _ in group),
+            x=rounded(metric.value(error) for _, error in group),
+            y=rounded(None if t.error is None else metric.value(t.error) for t, _ in group),
             mode="markers",
             name=f"{name} ({len(group)})",
             marker={"color": CYCLE[index % 6], "symbol": index % 6, "size": 7, "opacity": 0.75},
             text=[formatting.escape_html(f"#{t.number} {labels.describe(t.config)}") for t, _ in group],
-            hovertemplate="%{text}<br>%{x:.2f} → %{y:.2f} %<extra></extra>",
+            hovertemplate="%{text}<br>%{x:.4g} → %{y:.4g}<extra></extra>",
         )
     return fig

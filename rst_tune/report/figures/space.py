@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary
+from rst_tune.records import PERCENT_ERROR, Metric
 from rst_tune.report import formatting
 from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.figures.front import set_cost_axis
-from rst_tune.report.figures.style import BLUE, GREY, ORANGE, crowd_opacity, empty, figure, rounded
+from rst_tune.report.figures.style import BLUE, GREY, NO_LEGEND, ORANGE, crowd_opacity, empty, figure, rounded
 
 __all__ = ["MAX_COINS", "MAX_LINES", "Surface", "importances", "landscape", "parallel", "schedule", "thinned_indices"]
 
 Array = NDArray[np.float64]
 Surface = tuple[Array, Array, Array]
-"""Values of compute, values of gamma_rst, and errors in percent with one row per gamma."""
+"""Values of compute, values of gamma_rst, and errors with one row per gamma."""
 MAX_COINS, MAX_LINES = 160, 600
-_COLORBAR = {"title": {"text": "error, %", "font": {"size": 13}}, "thickness": 12, "outlinewidth": 0}
 
 
 def schedule(point: ConfigSummary) -> go.Figure:
@@ -48,48 +48,59 @@ def _evenly(count: int, limit: int) -> list[int]:
     return indices
 
 
-def landscape(points: Sequence[ConfigSummary], surface: Surface | None = None) -> go.Figure:
+def landscape(
+    points: Sequence[ConfigSummary], surface: Surface | None = None, metric: Metric = PERCENT_ERROR
+) -> go.Figure:
     """Draw the error as colour over cost and gamma_rst; `surface` is drawn as a shade behind the points."""
     kept = [p for p in points if math.isfinite(p.config.gamma_rst)]
     if not kept:
         return empty("No configuration was trained to the full horizon yet.")
     axis = CostAxis.of(kept)
-    fig = figure(axis.title, "γ_rst = mean p(t) · γ_gnr", height=440)
+    fig = figure(axis.title, "γ_rst = mean p(t) · γ_gnr", height=400, margin=NO_LEGEND)
     set_cost_axis(fig, axis, [p.compute for p in kept])
     errors = np.array([p.error_mean for p in kept])
     low, high = float(errors.min()), float(np.quantile(errors, 0.9))
-    scale = {"colorscale": "Cividis", "cmin": low, "cmax": max(high, low + 1e-6)}
+    ends = sorted(map(metric.value, (low, max(high, low * (1 + 1e-6)))))
+    scale = {"colorscale": "Cividis_r" if metric.higher_is_better else "Cividis", "cmin": ends[0], "cmax": ends[1]}
     if surface is not None:
-        fig.add_trace(_shade(axis, surface, scale))
+        fig.add_trace(_shade(axis, surface, scale, metric))
     crowd, best = [p for p in kept if not p.on_front], [p for p in kept if p.on_front]
     crowded = len(crowd) >= 300
     thin, thick = {"width": 0 if crowded else 1, "color": GREY}, {"width": 1.5, "color": ORANGE}
-    fig.add_trace(_coloured(axis, crowd, {**scale, "symbol": "circle", "size": 5 if crowded else 8, "line": thin}))
+    title = {"text": formatting.escape_html(metric.title), "font": {"size": 13}}
+    bar = {"colorbar": {"title": title, "thickness": 12, "outlinewidth": 0}}
+    look = {**scale, "symbol": "circle", "size": 5 if crowded else 8, "line": thin}
+    fig.add_trace(_coloured(axis, crowd, look, metric))
     return fig.add_trace(
-        _coloured(axis, best, {**scale, "symbol": "diamond", "size": 13, "line": thick, "colorbar": _COLORBAR})
+        _coloured(axis, best, {**scale, "symbol": "diamond", "size": 13, "line": thick, **bar}, metric)
     )
 
 
-def _shade(axis: CostAxis, surface: Surface, scale: Mapping[str, object]) -> go.Contour:
+def _shade(axis: CostAxis, surface: Surface, scale: Mapping[str, object], metric: Metric) -> go.Contour:
     computes, gammas, errors = surface
     return go.Contour(
         x=rounded(axis.value(compute) for compute in computes.tolist()), y=rounded(gammas.tolist()),
-        z=[rounded(row, 4) for row in errors.tolist()],
+        z=[rounded(map(metric.value, row), 4) for row in errors.tolist()],
         colorscale=scale["colorscale"], zmin=scale["cmin"], zmax=scale["cmax"], opacity=0.55, showscale=False,
         ncontours=14, line={"width": 0.5}, hoverinfo="skip",
     )  # fmt: skip
 
 
-def _coloured(axis: CostAxis, points: Sequence[ConfigSummary], marker: Mapping[str, object]) -> go.Scatter:
+def _coloured(
+    axis: CostAxis, points: Sequence[ConfigSummary], marker: Mapping[str, object], metric: Metric
+) -> go.Scatter:
     return go.Scatter(
         x=rounded(axis.value(p.compute) for p in points),
         y=rounded(p.config.gamma_rst for p in points),
         mode="markers",
         showlegend=False,
-        marker={**marker, "color": rounded([p.error_mean for p in points], 4), "opacity": 1.0},
-        text=[formatting.escape_html(labels.describe(p.config)) for p in points],
+        marker={**marker, "color": rounded([metric.value(p.error_mean) for p in points], 4), "opacity": 1.0},
+        text=[
+            formatting.escape_html(f"{labels.describe(p.config)}: {metric.phrase(p.error_mean, p.error_sem)}")
+            for p in points
+        ],
         customdata=[p.config_id for p in points],
-        hovertemplate="%{text}<br>γ_rst %{y:.3g}: error %{marker.color:.2f} %<extra></extra>",
+        hovertemplate="%{text}<br>γ_rst %{y:.3g}<extra></extra>",
     )
 
 
@@ -98,7 +109,7 @@ def importances(shares: Mapping[str, float]) -> go.Figure:
     names = sorted(shares, key=lambda name: shares[name])
     if not names:
         return empty("No importances could be estimated.")
-    fig = figure("share of the error's variance", "", height=120 + 32 * len(names))
+    fig = figure("share of the error's variance", "", height=max(190, 90 + 32 * len(names)), margin=NO_LEGEND)
     fig.add_bar(
         x=rounded(shares[name] for name in names), y=[formatting.escape_html(name) for name in names], orientation="h",
         marker={"color": BLUE}, hovertemplate="%{y}: %{x:.1%}<extra></extra>",
@@ -109,9 +120,9 @@ def importances(shares: Mapping[str, float]) -> go.Figure:
 Axes = Mapping[str, Sequence[float | str]]
 
 
-def parallel(points: Sequence[ConfigSummary]) -> go.Figure:
+def parallel(points: Sequence[ConfigSummary], metric: Metric = PERCENT_ERROR) -> go.Figure:
     """Draw each configuration as a line over the parameters that differ, in plain SVG; the front is on top."""
-    axes = {name: values for name, values in _axes(points).items() if len(set(values)) > 1}
+    axes = {name: values for name, values in _axes(points, metric).items() if len(set(values)) > 1}
     if len(axes) < 2:
         return empty("Parallel coordinates need two configurations that differ.")
     fig = figure("", "", height=420)
@@ -131,7 +142,7 @@ def thinned_indices(points: Sequence[ConfigSummary]) -> list[int]:
     return [i for i in order if i in chosen or points[i].on_front]
 
 
-def _axes(points: Sequence[ConfigSummary]) -> Axes:
+def _axes(points: Sequence[ConfigSummary], metric: Metric) -> Axes:
     configs = [p.config for p in points]
     return {
         "family": [c.family for c in configs],
@@ -143,7 +154,7 @@ def _axes(points: Sequence[ConfigSummary]) -> Axes:
         "γ_gnr": [c.gamma_gnr for c in configs],
         "ρ": [c.rho for c in configs],
         **({"compute": [p.compute for p in points]} if CostAxis.of(points).lengths_differ else {}),
-        "error, %": [p.error_mean for p in points],
+        metric.title: [metric.value(p.error_mean) for p in points],
     }
 
 

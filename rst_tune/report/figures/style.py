@@ -11,23 +11,40 @@ import plotly.graph_objects as go
 
 from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary
-from rst_tune.records import Status
+from rst_tune.records import PERCENT_ERROR, Metric, Status
 from rst_tune.report import formatting
 
-__all__ = ["CYCLE", "GRID", "INK", "KINDS", "STATUS", "crowd_opacity", "empty", "figure", "hover", "kind", "rounded"]
+__all__ = [
+    "CANDIDATE",
+    "CYCLE",
+    "DASHES",
+    "GRID",
+    "INK",
+    "KINDS",
+    "NO_LEGEND",
+    "STATUS",
+    "crowd_opacity",
+    "empty",
+    "figure",
+    "hover",
+    "rounded",
+]
 
 INK, GRID = "#30363d", "#d8dce2"
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, GREY = (
     "#1a80c4", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#d5c400", "#8b929c",
 )  # fmt: skip
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
-# The evidence for a point, from the strongest to the weakest: colour, shape and size of its marker.
+NO_LEGEND = {"l": 52, "r": 12, "t": 14, "b": 48}
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+# The evidence for a point of the front, from the strongest to the weakest, and every other configuration: colour, shape
+# and size of the marker.
+CANDIDATE = "candidate"
 KINDS: Mapping[str, tuple[str, str, int]] = {
     "confirmed": (BLUE, "circle", 12),
     "uncertain": (ORANGE, "diamond-open", 11),
-    "one seed, on the front": (PURPLE, "square-open", 10),
-    "one seed": (GREY, "square", 5),
-    "dominated": (GREY, "x-thin-open", 6),
+    "single seed": (PURPLE, "square-open", 10),
+    CANDIDATE: (GREY, "circle", 6),
 }
 STATUS: Mapping[Status, str] = {
     Status.COMPLETE: BLUE,
@@ -82,20 +99,13 @@ def crowd_opacity(count: int) -> float:
     return max(0.15, min(0.6, 12 / math.sqrt(max(1, count))))
 
 
-def kind(point: ConfigSummary) -> str:
-    """Return the key of `KINDS` by which a configuration is drawn."""
-    if point.verdict == "single seed":
-        return "one seed, on the front" if point.on_front else "one seed"
-    return point.verdict
-
-
-def hover(point: ConfigSummary) -> str:
+def hover(point: ConfigSummary, metric: Metric = PERCENT_ERROR) -> str:
     """Return the hover text of a configuration. Names are escaped, because Plotly renders a subset of HTML."""
     config, escape = point.config, formatting.escape_html
     lines = [
         f"<b>{escape(labels.describe(config))}</b>",
         escape(formatting.parameters(config.schedule)),
-        f"error {formatting.error(point.error_mean, point.error_sem)} % "
+        f"{escape(metric.phrase(point.error_mean, point.error_sem))} "
         f"({formatting.seeds(point.seeds, point.seeds_total)} seed{'s' if point.seeds_total != 1 else ''}"
         f"{f', {point.diverged} diverged' if point.diverged else ''})",
         f"compute {formatting.multiple(point.compute)} · length {formatting.multiple(config.horizon)} · "
@@ -103,9 +113,9 @@ def hover(point: ConfigSummary) -> str:
         f"γ_rst {formatting.number(config.gamma_rst, 3)} · ρ {formatting.number(config.rho, 3)}",
     ]
     if point.error_posterior_sd is not None:
-        lines.insert(3, f"posterior {formatting.error(point.error_posterior, point.error_posterior_sd)} %")
+        lines.insert(3, f"posterior {escape(metric.with_unit(point.error_posterior, point.error_posterior_sd))}")
     if point.p_nondominated is not None:
         lines.append(f"P(non-dominated) {formatting.probability(point.p_nondominated)} · {escape(point.verdict)}")
     if point.test_error_mean is not None:
-        lines.append(f"test error {formatting.error(point.test_error_mean, point.test_error_sem)} %")
+        lines.append(f"test {escape(metric.phrase(point.test_error_mean, point.test_error_sem))}")
     return "<br>".join([line for line in lines if line] + [f"trial {escape(point.trial_key)}"])

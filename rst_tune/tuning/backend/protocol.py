@@ -23,7 +23,7 @@ class TaskKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialTask:
-    """What a worker gets. It reports at `rungs`, and keeps its model where `save_model` says so."""
+    """What a worker gets. It reports at `rungs`; a replicate draws its split from the seed, and its model is kept."""
 
     kind: TaskKind
     key: str
@@ -31,7 +31,7 @@ class TrialTask:
     seed: int
     epochs: int
     rungs: tuple[int, ...] = ()
-    save_model: bool = False
+    replicate: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,20 +81,18 @@ class DriverState:
         raise TypeError(f"a worker sent {message!r}")
 
     def _check_storage(self, message: StorageUnavailable) -> None:
-        """Stop the search where the driver cannot write either; else only that node has a problem and is excluded."""
+        """Stop the search where the driver fails as well; else only that node has a problem and is excluded."""
+        unread = message.unread
         try:
-            with tempfile.TemporaryFile(dir=self.directory) as file:
-                file.write(b"\0" * PROBE_BYTES)
-                file.flush()
-                os.fsync(file.fileno())
+            _probe_writing(self.directory) if unread is None else Path(unread).read_bytes()
         except OSError as error:
-            raise OSError(error.errno, f"{message.reason}. Make room, or make it writable") from error
+            remedy = "Make room, or make it writable" if unread is None else "Make it readable"
+            raise OSError(error.errno, f"{message.reason}. {remedy}") from error
         self.excluded.add(message.node_id)
+        cannot = f"write to {self.directory}" if unread is None else "read the data"
         if not cluster_slots(self.resources, self.excluded):
-            raise OSError(
-                errno.EROFS, f"no node that has room for a trial can write to {self.directory}: {message.reason}"
-            )
-        _log.warning("%s cannot write to the output directory (%s): trying elsewhere", message.node, message.reason)
+            raise OSError(errno.EROFS, f"no node that has room for a trial can {cannot}: {message.reason}")
+        _log.warning("%s cannot %s (%s): trying elsewhere", message.node, cannot, message.reason)
 
     def _drop_checkpoint(self, key: str) -> None:
         shutil.rmtree(checkpoint_folder(self.directory, key), ignore_errors=True)
@@ -107,6 +105,13 @@ class DriverState:
             self.controller.on_test_report(TestReport(key=task.key, error=None, reason=reason))
         else:
             self.controller.on_trial_lost(task.key, reason)
+
+
+def _probe_writing(directory: Path) -> None:
+    with tempfile.TemporaryFile(dir=directory) as file:
+        file.write(b"\0" * PROBE_BYTES)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 class TaskSearcher(Searcher):  # type: ignore[misc]  # Ray is untyped
@@ -270,15 +275,23 @@ class RayBackend:
                 storage_path=str(self._context.directory / "ray"),
                 stop=_StopOnFatal(state),
                 failure_config=tune.FailureConfig(max_failures=self._resources.max_failures),
-                callbacks=[ProgressCallback(on_progress)],
+                callbacks=[ProgressCallback(on_progress), ProgressCallback(self._forget_tuner)],
                 verbose=0,
             ),
         )
         try:
             tuner.fit()
         finally:
+            self._forget_tuner()
             if state.fatal is not None:  # it comes first: what Tune raises after it only follows from it
                 raise state.fatal
+
+    def _forget_tuner(self) -> None:
+        """Remove what makes Tune take the directory for an experiment that `Tuner.restore` continues.
+
+        The event log is the truth: a search is resumed by running it again, and `Tuner.can_restore` says no.
+        """
+        (self._context.directory / "ray" / "tune" / "tuner.pkl").unlink(missing_ok=True)
 
 
 def _bundle(resources: Resources) -> dict[str, float]:

@@ -18,10 +18,9 @@ from rst_tune.errors import InputError
 from rst_tune.records import Status, TrialConfig
 from rst_tune.training import distributed
 from rst_tune.training.checkpoint import CheckpointError
-from rst_tune.training.data import Dataset
-from rst_tune.training.factories import resolve_factory
-from rst_tune.training.loop import Run
-from rst_tune.training.task import Method, Task
+from rst_tune.training.files import UnreadableError
+from rst_tune.training.task import Method
+from rst_tune.training.workload import Training, Workload
 from rst_tune.tuning.backend.protocol import TaskKind, TestReport, TrialReport, TrialTask
 
 __all__ = ["StorageError", "TrialContext", "TrialRunner", "checkpoint_folder", "model_path", "to_method"]
@@ -34,7 +33,7 @@ _OF_THE_MACHINE = re.compile(r"CUDA error|NCCL|gloo|connection (?:closed|reset)|
 
 
 class StorageError(OSError):
-    """A checkpoint or model cannot be written from this node."""
+    """A checkpoint or model cannot be written from this node, or the data file `filename` not be read."""
 
 
 def checkpoint_folder(directory: Path, key: str) -> Path:
@@ -54,19 +53,14 @@ def to_method(config: TrialConfig) -> Method:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialContext:
-    """What all trials of a search share: the training task, its data, the shared directory, and the limits.
+    """What all trials of a search share: what is trained, the shared directory, and the limits."""
 
-    `search_path` holds the folders where a model of the user's own is looked for.
-    """
-
-    task: Task
-    data: Dataset
+    workload: Workload
     directory: Path
     threads: int = 1
     device: str | None = None
     checkpoint_seconds: float = 10.0
     time_limit: float | None = None
-    search_path: tuple[str, ...] = ()
 
 
 class TrialRunner:
@@ -75,7 +69,7 @@ class TrialRunner:
     def __init__(self, task: TrialTask, context: TrialContext) -> None:
         self.task, self.context = task, context
         self._folder = checkpoint_folder(context.directory, task.key)
-        self._run: Run | None = None
+        self._run: Training | None = None
         self._reported_epochs = 0
         self._note = ""
 
@@ -95,6 +89,8 @@ class TrialRunner:
             return self._test() if self.task.kind is TaskKind.TEST else self._train()
         except torch.OutOfMemoryError as error:
             return self._failure(Status.OUT_OF_MEMORY, str(error).splitlines()[0])
+        except UnreadableError as error:
+            raise StorageError(error.errno, f"{error.filename}: {error.strerror}", error.filename) from error
         except _INFRASTRUCTURE:
             raise
         except InputError as error:
@@ -133,13 +129,14 @@ class TrialRunner:
         _save(run, self._folder / "run.pt")
         return self._report(run, Status.RUNNING)
 
-    def _open(self) -> Run:
+    def _open(self) -> Training:
         run = self._new_run()
         path = self._folder / "run.pt"
         if path.exists():
             try:
                 run.restore(path)
             except CheckpointError as error:
+                run.close()
                 self._note = self._set_aside(path, error)
                 run = self._new_run()
         return run
@@ -153,33 +150,39 @@ class TrialRunner:
         _log.warning("%s", error)
         return f"a damaged checkpoint was set aside as {aside.name}, and the training was started again"
 
-    def _new_run(self) -> Run:
+    def _new_run(self) -> Training:
         task, context = self.task, self.context
-        if ":" in context.task.model.name:
-            resolve_factory(context.task.model.name, context.search_path)
         method = to_method(task.config)
-        return Run(context.task, method, seed=task.seed, epochs=task.epochs, device=context.device, data=context.data)
+        return context.workload.start(
+            method, seed=task.seed, epochs=task.epochs, device=context.device, replicate=task.replicate
+        )
 
-    def _finish(self, run: Run) -> TrialReport:
+    def close(self) -> None:
+        """Release what the training holds, wherever it stands."""
+        if self._run is not None:
+            self._run.close()
+            self._run = None
+
+    def _finish(self, run: Training) -> TrialReport:
         complete = run.status == "complete"
         sharpness = run.sharpness() if complete else {}
-        if self.task.save_model and complete:
+        if self.task.replicate and complete:
             _save(run, model_path(self.context.directory, self.task.key))
         report = self._report(run, Status(run.status), sharpness)
-        self._run = None
+        self.close()
         return report
 
     def _report(
-        self, run: Run, status: Status, metrics: Mapping[str, float] | None = None, reason: str = ""
+        self, run: Training, status: Status, metrics: Mapping[str, float] | None = None, reason: str = ""
     ) -> TrialReport:
         first = self._reported_epochs
         self._reported_epochs = run.epoch_index
-        diverged = "the loss was not finite" if status is Status.DIVERGED else ""
+        diverged = "the loss or the metric was not finite" if status is Status.DIVERGED else ""
         return TrialReport(
             key=self.task.key,
             status=status,
             epoch=run.epoch_index,
-            error=run.last_metrics.get("validation_error"),
+            error=run.error,
             pairs=run.pairs,
             seconds=sum(run.history.get("seconds", [])),
             reason="; ".join(filter(None, (reason, diverged, self._note))),
@@ -192,8 +195,11 @@ class TrialRunner:
 
     def _test(self) -> TestReport:
         run = self._new_run()
-        run.restore(model_path(self.context.directory, self.task.key))
-        return TestReport(key=self.task.key, error=run.test()["test_error"])
+        try:
+            run.restore(model_path(self.context.directory, self.task.key))
+            return TestReport(key=self.task.key, error=run.test()["test_error"])
+        finally:
+            run.close()
 
     def _failure(self, status: Status, reason: str) -> TrialReport | TestReport:
         """Return the report of an error, with what the training has cost up to it."""
@@ -201,16 +207,18 @@ class TrialRunner:
             return TestReport(key=self.task.key, error=None, reason=reason)
         if self._run is None:
             return TrialReport(key=self.task.key, status=status, reason=reason)
-        return self._report(self._run, status, reason=reason)
+        report = self._report(self._run, status, reason=reason)
+        self.close()
+        return report
 
 
-def _agreed(due: bool, run: Run) -> bool:
+def _agreed(due: bool, run: Training) -> bool:
     """Return the first worker's answer: clocks differ, and all must end a slice at the same epoch."""
     vote = torch.tensor(float(due and distributed.rank() == 0), device=run.device)
     return bool(distributed.sum_over_processes(vote))
 
 
-def _save(run: Run, path: Path) -> None:
+def _save(run: Training, path: Path) -> None:
     try:
         run.save(path)
     except (OSError, RuntimeError) as error:
@@ -222,6 +230,8 @@ def _save(run: Run, path: Path) -> None:
 
 
 def _innermost_frame(dump: str) -> str:
-    """Return where the main thread was: the first frame after the last heading of a dump of all threads."""
-    frames = dump.rpartition("(most recent call first):\n")[2].strip().splitlines()
+    """Return where the training was: in the thread of a user's function, else in the main one, which is dumped last."""
+    threads = dump.split("(most recent call first):\n")[1:] or [""]
+    threads = [each for each in threads if "training/coroutine.py" in each and " in _run" in each] or threads
+    frames = threads[-1].strip().splitlines()
     return frames[0].strip() if frames else "unknown place"

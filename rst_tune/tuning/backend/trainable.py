@@ -31,12 +31,16 @@ class TaskTaken:
 
 @dataclass(frozen=True, kw_only=True)
 class StorageUnavailable:
-    """A worker cannot write to the shared directory. Unless the driver stops the search, the worker fails next."""
+    """A worker cannot write to the shared directory, or not read a data file (`unread`).
+
+    Unless the driver stops the search, the worker fails next.
+    """
 
     key: str
     node: str
     node_id: str
     reason: str
+    unread: str | None = None
 
 
 class RstTrainable(tune.Trainable):  # type: ignore[misc]  # Ray is untyped
@@ -51,6 +55,7 @@ class RstTrainable(tune.Trainable):  # type: ignore[misc]  # Ray is untyped
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Begin with the next task. Its errors show in `step`: a failing reset would block Tune for ever."""
+        self._runner.close()
         self._begin(new_config)
         return True
 
@@ -80,8 +85,13 @@ class RstTrainable(tune.Trainable):  # type: ignore[misc]  # Ray is untyped
             report = self._runner.advance() if self._group is None else self._group.advance(self._runner)
         except StorageError as error:
             self._storage_error = error
-            reason = str(error.strerror or error)
-            return StorageUnavailable(key=self._runner.task.key, node=_node(), node_id=_node_id(), reason=reason)
+            return StorageUnavailable(
+                key=self._runner.task.key,
+                node=_node(),
+                node_id=_node_id(),
+                reason=str(error.strerror or error),
+                unread=error.filename,
+            )
         # No `done` in the result: it would end the trial before the scheduler has seen the report.
         if not isinstance(report, TrialReport) or report.status is not Status.RUNNING:
             self._disarm()
@@ -107,6 +117,7 @@ class RstTrainable(tune.Trainable):  # type: ignore[misc]  # Ray is untyped
     def cleanup(self) -> None:
         """Leave nothing armed or running behind."""
         self._disarm()
+        self._runner.close()
         if self._group is not None:
             self._group.close()
 

@@ -9,9 +9,9 @@ import torch
 from rst_tune.errors import InputError
 from rst_tune.records import Status, TrialConfig
 from rst_tune.training import metrics
-from rst_tune.training.data import load_dataset
 from rst_tune.training.loop import Run
 from rst_tune.training.task import Task
+from rst_tune.training.workload import ClassifierWorkload
 from rst_tune.tuning.backend.protocol import TaskKind, TrialReport, TrialTask
 from rst_tune.tuning.backend.runner import StorageError, TrialContext, TrialRunner, checkpoint_folder, model_path
 
@@ -31,14 +31,14 @@ CONFIG = TrialConfig(
     rho=0.1,
 )
 TASK_OF_TRIAL = TrialTask(
-    kind=TaskKind.TRAIN, key="a-e4-s0", config=CONFIG, seed=0, epochs=4, rungs=(2,), save_model=True
+    kind=TaskKind.TRAIN, key="a-e4-s0", config=CONFIG, seed=0, epochs=4, rungs=(2,), replicate=True
 )
 
 
 @pytest.fixture
 def context(tmp_path):
-    data = load_dataset(TASK.data)
-    return TrialContext(task=TASK, data=data, directory=tmp_path, checkpoint_seconds=0.0, time_limit=7.0)
+    workload = ClassifierWorkload.load(TASK)
+    return TrialContext(workload=workload, directory=tmp_path, checkpoint_seconds=0.0, time_limit=7.0)
 
 
 def reports(runner: TrialRunner) -> list[TrialReport]:
@@ -167,14 +167,14 @@ def test_a_model_that_cannot_be_built_fails_with_its_message_and_nothing_is_char
     def broken(*_, **__):
         raise TypeError("net() missing 1 required positional argument: 'width'")
 
-    monkeypatch.setattr("rst_tune.tuning.backend.runner.Run", broken)
+    monkeypatch.setattr("rst_tune.training.workload.Run", broken)
     report = TrialRunner(TASK_OF_TRIAL, context).advance()
     assert (report.status, report.pairs) == (Status.FAILED, 0.0)
     assert report.reason == "TypeError: net() missing 1 required positional argument: 'width'"
 
 
 def test_the_test_set_is_read_with_the_saved_model_and_a_damaged_one_is_a_reason(context):
-    task = replace(TASK_OF_TRIAL, kind=TaskKind.TEST, rungs=(), save_model=False)
+    task = replace(TASK_OF_TRIAL, kind=TaskKind.TEST, rungs=())
     reports(TrialRunner(TASK_OF_TRIAL, context))
     tested = TrialRunner(task, context).advance()
     assert 0 <= tested.error <= 100

@@ -1,0 +1,83 @@
+"""The prior of the surrogate's mean, measured: how length, effect and strain change the logarithm of the error.
+
+    python experiments/benchmarks/suite/prior.py            # from the kept trainings
+    python experiments/benchmarks/suite/prior.py --train    # trains the random designs that are missing
+
+For each task of the suite, 500 random trainings of the space and the base optimizer at ten lengths are fitted by the
+basis of `rst_tune.analysis.surrogate`. Printed are the coefficients, their mean and spread over the tasks, and the
+same with each task left out, which `run.py` uses to judge that task. `MEAN_PRIOR` and `MEAN_SD` of the surrogate are
+the rounded mean and spread over all tasks.
+"""
+
+import argparse
+from functools import cache
+
+import numpy as np
+from bank import TRUTH_SEED, Bank
+from grid_space import compute_space, rounded
+from tasks import TASKS
+
+from rst_tune.analysis import surrogate as model
+from rst_tune.records import TrialConfig
+from rst_tune.tuning.points import SGD
+from rst_tune.tuning.sampler import RandomSuggester
+
+DESIGN_SEED, DESIGN = 500_000_000, 500
+LENGTHS = (0.15, 0.21, 0.3, 0.42, 0.6, 0.85, 1.0, 1.2, 1.7, 2.0)
+# The level belongs to the task, and spreads below these would be those of too few tasks.
+LEVEL, LEAST_SD = (0.0, 0.5), np.array([0.5, 0.2, 0.05, 0.2, 0.2])
+
+
+def design(bank: Bank) -> list[tuple[TrialConfig, int]]:
+    """Return configurations and seeds of the trainings that a task is fitted to."""
+    rng, space = np.random.default_rng(7), compute_space()
+    sampled = [bank.config(space.sample(RandomSuggester(rng))) for _ in range(DESIGN)]
+    base = [bank.config(rounded({**SGD, "horizon": length})) for length in LENGTHS]
+    return [(c, DESIGN_SEED + i) for i, c in enumerate(sampled)] + [(c, TRUTH_SEED + s) for c in base for s in range(3)]
+
+
+@cache
+def coefficients(name: str) -> tuple[float, ...]:
+    """Return the scale k, the coefficients of the basis, and the deviation that they leave."""
+    bank = Bank(TASKS[name])
+    rows = design(bank)
+    bank.train(rows)
+    chance = 100 * (1 - 1 / bank.task.classes)
+    errors = np.array([np.nan_to_num(bank.error(c, seed), nan=chance) for c, seed in rows])
+    worst = max(e for e, (c, _) in zip(errors, rows, strict=True) if c.is_base)
+    target = np.log(np.clip(errors, 0.05, model.CLIP * worst))
+    target -= np.median(target)
+    found = []
+    for scale in np.exp(np.linspace(np.log(0.25), np.log(4), 13)):
+        columns = model.basis([c for c, _ in rows], float(scale))
+        fitted = np.linalg.solve(columns.T @ columns + 0.3 * np.eye(columns.shape[1]), columns.T @ target)
+        found.append((float(np.std(target - columns @ fitted)), float(scale), *fitted.tolist()))
+    left, *best = min(found)
+    bank.save()
+    return (*best, left)
+
+
+def left_out(name: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation of the prior, measured on all tasks but this one."""
+    found = np.array([coefficients(other)[1:-1] for other in TASKS if other != name])
+    mean, sd = found.mean(axis=0), np.maximum(found.std(axis=0, ddof=1), LEAST_SD)
+    mean[0], sd[0] = LEVEL
+    return mean.round(2), sd.round(2)
+
+
+def main() -> None:
+    """Print the fits."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", action="store_true", help="accepted: missing trainings are always trained")
+    parser.add_argument("--quick", action="store_true", help="accepted for uniformity: it takes seconds")
+    parser.parse_args()
+    print(f"{'task':16s}  scale      1      L     L²   gain   loss   left")
+    for name in TASKS:
+        print(f"{name:16s} " + " ".join(f"{value:6.2f}" for value in coefficients(name)))
+    for name in (None, *TASKS):
+        mean, sd = left_out(name)
+        print(f"{'without ' + name if name else 'all tasks':22s} mean {mean.tolist()} sd {sd.tolist()}")
+
+
+if __name__ == "__main__":
+    main()

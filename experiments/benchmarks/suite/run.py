@@ -1,0 +1,249 @@
+"""Compare search methods on the tasks of the suite, by the true hypervolume of the fronts that they deliver.
+
+    python experiments/benchmarks/suite/run.py                     # the page's table, from the kept results
+    python experiments/benchmarks/suite/run.py --train             # run what is missing (hours; it resumes)
+    python experiments/benchmarks/suite/run.py --train --task words --method ours --worlds 4
+
+Budgets are in plain trainings. A front is judged by the means over fresh seeds of its configurations, whatever was
+claimed for them: hypervolume in (error, logarithm of the compute) over that of the best known front of the task. The
+best known front is chosen on half of the fresh seeds and measured on the other half, both ways, so it is not lucky.
+
+The prior of the surrogate that ours uses is measured with the judged task left out (`prior.py`).
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+import methods
+import numpy as np
+import torch
+from bank import TRUTH_SEED, TRUTH_SEEDS, Bank
+from grid_space import rounded
+from methods import SAMPLERS, Delivered
+from prior import left_out
+from scipy import stats
+from tasks import TASKS
+
+from rst_tune.analysis import pareto
+from rst_tune.analysis import surrogate as model
+from rst_tune.records import TrialConfig, config_id
+from rst_tune.tuning.points import SGD
+
+RESULTS = Path(__file__).with_name("results.jsonl")
+BUDGETS = (10.0, 20.0, 40.0, 80.0)
+LONGEST = 2.0
+LEVEL_LENGTHS, LEVEL_SEEDS = (0.3, 0.6, 1.0, 2.0), 200
+Method = Callable[[Bank, Sequence[float], int], list[Delivered]]
+Row = dict[str, Any]
+
+
+def each_budget(**changes: Any) -> Method:
+    """Return our search with changes, run once per budget: it plans its replicates for the whole of it."""
+    return lambda bank, budgets, world: [methods.ours(bank, budget, world, **changes) for budget in budgets]
+
+
+FULL = {"stopping": {"name": "none"}, "fidelity": {"kind": "full"}}
+METHODS: dict[str, Method] = {
+    "ours": each_budget(),
+    **{name: methods.sampled(SAMPLERS[name]) for name in ("random", "MO-TPE", "NSGA-II")},
+    "stock Ray: MO-TPE + ASHA": methods.stock,
+    "MO-ASHA": each_budget(sampler={"name": "random"}, stopping={"name": "pareto-asha"}, confirm={"enabled": False}),
+    "Top-K after one epoch": methods.top_k,
+    "the paper's grid": methods.paper_grid,
+    "SGD at six lengths": methods.lengths_alone,
+    "one length, one radius": each_budget(space={"horizon": 1.0, "rules": {"sam": {}}}),
+    "ours, one seed per point": each_budget(confirm={"min_seeds": 1}),
+    "ours, no stopping": each_budget(**FULL),
+    "ours, TPE proposes": each_budget(sampler={"name": "tpe", "n_startup_trials": 10}),
+    "ours, random proposals": each_budget(sampler={"name": "random"}),
+    "Optuna GP": methods.sampled(SAMPLERS["Optuna GP"]),
+    "BoTorch qLogNEHVI": methods.botorch,
+}
+# Fewer repeats and budgets: methods that take seconds per proposal, and what our search is without one of its parts.
+SLOW = {"Optuna GP", "BoTorch qLogNEHVI"}
+
+
+def plan(name: str, worlds: int, slow_worlds: int) -> tuple[int, tuple[float, ...]]:
+    """Return the repeats and the budgets of a method."""
+    if name in SLOW:
+        return slow_worlds, BUDGETS[:3]
+    return (worlds, BUDGETS) if not name.startswith("ours,") else (worlds // 2, BUDGETS[2:3])
+
+
+def run_method(bank: Bank, name: str, worlds: Sequence[int], budgets: Sequence[float]) -> list[Row]:
+    """Return one row per world and budget: the ids of the delivered configurations and the errors claimed for them."""
+    found = bank.run([partial(METHODS[name], bank, budgets, world) for world in worlds])
+    return [
+        {
+            "task": bank.task.name, "method": name, "world": world, "budget": d.budget,
+            "configs": [dict(c.params) for c in d.configs], "claimed": [round(e, 4) for e in d.errors],
+        }
+        for world, fronts in zip(worlds, found, strict=True)
+        for d in fronts
+    ]  # fmt: skip
+
+
+def train(bank: Bank, name: str, worlds: int, budgets: Sequence[float]) -> None:
+    """Run the worlds of a method that the kept results lack, and keep them."""
+    kept = {(r["method"], r["world"]) for r in load() if r["task"] == bank.task.name}
+    missing = [w for w in range(worlds) if (name, w) not in kept]
+    if not missing:
+        return
+    begun = time.monotonic()
+    model.MEAN_PRIOR[:], model.MEAN_SD[:] = left_out(bank.task.name)
+    rows = run_method(bank, name, missing, budgets)
+    bank.truth(list({config_id(p): bank.config(p) for r in rows for p in r["configs"]}.values()))
+    bank.save()
+    with RESULTS.open("a") as file:
+        file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+    print(f"{bank.task.name}: {name}, {len(missing)} worlds, {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def load() -> list[Row]:
+    """Return the kept rows."""
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+
+
+class Judge:
+    """True hypervolumes of one task."""
+
+    def __init__(self, bank: Bank) -> None:
+        self.bank = bank
+        base = bank.truth([bank.config(dict(SGD))]).mean()
+        self.reference = (1.1 * float(base), pareto.reference_compute(LONGEST))
+        known = [k for k, seed in bank.trainings() if seed == TRUTH_SEED + TRUTH_SEEDS - 1]
+        self.configs = {k: bank.config(bank.params(k)) for k in known}
+        truth = bank.truth(list(self.configs.values()))
+        self.true = dict(zip(self.configs, truth.mean(axis=1), strict=True))
+        self.best = float(np.mean([self._front(truth[:, i::2], truth[:, 1 - i :: 2]) for i in (0, 1)]))
+        self.level = self._level()
+
+    def _level(self) -> float:
+        """Return the mean error over many seeds over that of the truth's seeds, measured on the base optimizer.
+
+        Most of the noise is common to the trainings of a seed. The seeds of the truth are lucky or unlucky for all
+        configurations alike: that cancels between fronts, but not between a claim and the truth.
+        """
+        base = [self.bank.config(rounded({**SGD, "horizon": length})) for length in LEVEL_LENGTHS]
+        many, few = (self.bank.truth(base, seeds).mean(axis=1) for seeds in (LEVEL_SEEDS, TRUTH_SEEDS))
+        return float(np.exp(np.mean(np.log(many / few))))
+
+    def _front(self, choose: np.ndarray, measure: np.ndarray) -> float:
+        compute = np.array([c.compute for c in self.configs.values()])
+        members = pareto.nondominated(np.column_stack([choose.mean(axis=1), compute]))
+        return pareto.hypervolume(np.column_stack([measure.mean(axis=1), compute])[members], self.reference)
+
+    def value(self, configs: Sequence[TrialConfig], errors: Sequence[float] | None = None) -> float:
+        """Return the hypervolume of a front over the best known, by the true means or by claimed errors."""
+        true = [self.true[config_id(c.params)] for c in configs]
+        chosen = true if errors is None else [error / self.level for error in errors]
+        return (
+            pareto.hypervolume([(e, c.compute) for e, c in zip(chosen, configs, strict=True)], self.reference)
+            / self.best
+        )
+
+
+def judged(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with their true and claimed hypervolumes."""
+    out = []
+    for name in dict.fromkeys(r["task"] for r in rows):
+        judge = Judge(Bank(TASKS[name]))
+        for row in rows:
+            if row["task"] == name:
+                configs = [judge.bank.config(p) for p in row["configs"]]
+                claimed = judge.value(configs, row["claimed"]) if configs else 0.0
+                out.append({**row, "true": judge.value(configs), "claim": claimed, "size": len(configs)})
+    return out
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return means over tasks and repeats per method and budget, and the worst task."""
+    budgets = sorted({r["budget"] for r in rows})
+    lines = ["| method | " + " | ".join(f"{b:g}" for b in budgets) + " | worst task at 40 | repeats |"]
+    lines.append("| --- |" + " ---: |" * (len(budgets) + 2))
+    for method in dict.fromkeys(r["method"] for r in rows):
+        own = [r for r in rows if r["method"] == method]
+        cells = [_cell([r for r in own if r["budget"] == b]) for b in budgets]
+        third = _by_task([r for r in own if r["budget"] == 40.0])
+        worst = f"{min(np.mean(v) for v in third.values()):.3f}" if third else ""
+        repeats = min(len(v) for v in _by_task([r for r in own if r["budget"] == own[-1]["budget"]]).values())
+        lines.append(f"| {method} | " + " | ".join(cells) + f" | {worst} | {repeats} |")
+    return "\n".join(lines)
+
+
+def _by_task(rows: Sequence[Row], value: str = "true") -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["task"], []).append(row[value])
+    return found
+
+
+def _cell(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    by_task = _by_task(rows)
+    sem = np.sqrt(np.sum([np.var(v, ddof=1) / len(v) if len(v) > 1 else 0 for v in by_task.values()])) / len(by_task)
+    return f"{np.mean([np.mean(v) for v in by_task.values()]):.3f} ± {sem:.3f}"
+
+
+def behind(rows: Sequence[Row], reference: str = "ours") -> list[str]:
+    """Return where another method is significantly ahead on a task (Welch's test, p < 0.05, no correction)."""
+    found = []
+    for method in dict.fromkeys(r["method"] for r in rows):
+        for task in dict.fromkeys(r["task"] for r in rows):
+            for budget in BUDGETS:
+                at = [r for r in rows if (r["task"], r["budget"]) == (task, budget)]
+                mine, theirs = ([r["true"] for r in at if r["method"] == name] for name in (reference, method))
+                if method != reference and len(mine) > 1 and len(theirs) > 1 and np.mean(theirs) > np.mean(mine):
+                    p = stats.ttest_ind(mine, theirs, equal_var=False).pvalue
+                    if p < 0.05:
+                        gap = f"{np.mean(theirs):.3f} against {np.mean(mine):.3f}"
+                        found.append(f"{method} on {task} at {budget:g}: {gap} (p = {p:.3f})")
+    return found
+
+
+def claims(rows: Sequence[Row], method: str = "ours") -> str:
+    """Return claimed minus true hypervolume per task at the third budget."""
+    own = [r for r in rows if r["method"] == method and r["budget"] == 40.0]
+    true, claim = _by_task(own), _by_task(own, "claim")
+    return ", ".join(f"{task} {np.mean(claim[task]) - np.mean(true[task]):+.3f}" for task in true)
+
+
+def main() -> None:
+    """Run what is missing where asked to, then print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", action="store_true")
+    parser.add_argument("--task", action="append", choices=list(TASKS))
+    parser.add_argument("--method", action="append", choices=list(METHODS))
+    parser.add_argument("--worlds", type=int, default=16)
+    parser.add_argument("--slow-worlds", type=int, default=4, help="repeats of methods that take minutes each")
+    parser.add_argument("--quick", action="store_true", help="accepted for uniformity: the tables take seconds")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.train:
+        for name in options.method or METHODS:
+            for task in options.task or TASKS:
+                train(Bank(TASKS[task]), name, *plan(name, options.worlds, options.slow_worlds))
+        for task in TASKS:
+            Judge(Bank(TASKS[task])).bank.save()
+    rows = judged(load())
+    if not rows:
+        sys.exit("there are no kept results: run with --train")
+    print(table(rows))
+    for task in dict.fromkeys(r["task"] for r in rows):
+        print(f"\n{task}: {TASKS[task].about}")
+        print(table([r for r in rows if r["task"] == task]))
+    print("\nclaimed minus true hypervolume at 40:", claims(rows))
+    print("\nsignificantly ahead of ours on a task:", *(behind(rows) or ["nothing"]), sep="\n  ")
+
+
+if __name__ == "__main__":
+    main()

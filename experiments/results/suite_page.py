@@ -1,0 +1,62 @@
+"""The search on the result page: the suite of seven tasks, from its kept results (`experiments/benchmarks/suite`)."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from page import Page
+
+SUITE = Path(__file__).parents[1] / "benchmarks" / "suite"
+
+
+def write(page: "Page") -> None:
+    """Write the comparison of search methods and the truth of their sentences."""
+    sys.path.insert(0, str(SUITE))
+    import decisions
+    import run
+    from tasks import TASKS
+
+    rows = run.judged(run.load())
+    page.say(
+        "### Seven tasks, equal budgets",
+        "Small networks on seven tasks, over length, radius, rule, family, p and gamma (the space `compute`, on a "
+        "grid). A front is judged by the means of its configurations over twelve fresh seeds, whatever was claimed "
+        "for it: hypervolume in (error, logarithm of the compute) over that of the best known front of the task. "
+        "Budgets are in plain trainings; mean over the tasks ± standard error. The prior of the surrogate is "
+        "measured without the judged task; its other settings were chosen on digits-noisy, clusters-hot, "
+        "fashion-adam and digits-40 (worlds 0 to 5), so digits-short, cifar-bn and words are unseen. "
+        "`python experiments/benchmarks/suite/run.py` prints this, `--train` runs what is missing.",
+        run.table(rows),
+        "Ours, by task:",
+    )
+    by_task = {name: [r for r in rows if r["task"] == name and r["method"] == "ours"] for name in TASKS}
+    budgets = sorted({r["budget"] for r in rows})
+    page.table(
+        ["task", "what it is", *(f"{b:g}" for b in budgets)],
+        [
+            [name, TASKS[name].about, *(run._cell([r for r in own if r["budget"] == b]) for b in budgets)]
+            for name, own in by_task.items()
+            if own
+        ],
+    )
+    ahead = run.behind(rows)
+    page.say(
+        f"Claimed minus true hypervolume at a budget of 40: {run.claims(rows)}.",
+        "Significantly ahead of ours on a task (Welch's test, p < 0.05, no correction): "
+        + ("; ".join(ahead) if ahead else "nothing")
+        + ".",
+    )
+    said = decisions.load()
+    if said:
+        found = decisions.scores(said)
+        page.say(
+            "### How often its sentences are true",
+            "The same searches, at budgets of 40 and 60: the share of the headline's 90 % intervals that hold the "
+            "truth; points called confirmed that another delivered point truly dominates; claims of the kind "
+            "«better than the base optimizer or SAM» that are true; the gap of the recommended point to the best "
+            "known one of at most its compute; the replicated points of a front and the plain trainings that it "
+            "took. `python experiments/benchmarks/suite/decisions.py`.",
+            decisions.table(found),
+            decisions.reliability(found),
+        )

@@ -1,0 +1,186 @@
+"""What a search trains: the protocol between a search and a training, and the built-in image classifier.
+
+A `Workload` is what the driver holds: it checks itself before anything starts, is pickled once for all workers, and
+starts trainings. A `Training` is one run on one worker. The worker uses nothing else, so the built-in classifier
+(`loop.Run`) and a function of the user's (`function_run.FunctionRun`) are searched alike.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from rst_tune.errors import InputError
+from rst_tune.method.ascent import build
+from rst_tune.training.batches import check_batches
+from rst_tune.training.data import Dataset, load_dataset
+from rst_tune.training.factories import resolve_factory
+from rst_tune.training.loop import Progress, Run
+from rst_tune.training.models import build_model
+from rst_tune.training.optimization import compile_backend, make_base_optimizer
+from rst_tune.training.task import Method, Task
+
+__all__ = ["ClassifierWorkload", "Training", "Workload", "check_rules"]
+
+
+class Training(Protocol):
+    """One training that is run epoch by epoch, saved, and continued bit for bit. Errors are minimized."""
+
+    seed: int
+    history: dict[str, list[float]]
+    """One value per epoch of every metric; `pairs` and `seconds` are among them."""
+
+    @property
+    def epoch_index(self) -> int:
+        """Number of epochs since the start."""
+
+    @property
+    def status(self) -> str:
+        """`running`, `complete` or `diverged`."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is complete or diverged."""
+
+    @property
+    def error(self) -> float | None:
+        """The validation error of the last epoch; None before the first one has ended."""
+
+    @property
+    def pairs(self) -> float:
+        """Number of forward-backward passes since the start."""
+
+    @property
+    def extra_propagation(self) -> float:
+        """Expected extra passes per step."""
+
+    @property
+    def last_metrics(self) -> dict[str, float]:
+        """The metrics of the last epoch."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it trains."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The module that is trained."""
+
+    def epoch(self) -> dict[str, float]:
+        """Train to the end of the current epoch and return its metrics."""
+
+    def progress(self) -> Iterator[Progress]:
+        """Train to the end, yielding on the way."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint atomically."""
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Continue from a checkpoint of the same training; any other one is a CheckpointError."""
+
+    def test(self) -> dict[str, float]:
+        """Read the test set and return at least `test_error`."""
+
+    def sharpness(self) -> dict[str, float]:
+        """Return what is measured once, at the end; it may be empty."""
+
+    def close(self) -> None:
+        """Release what the training holds. It cannot be continued afterwards."""
+
+
+class Workload(Protocol):
+    """What a search trains, as the driver knows it. It is pickled for the workers."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps per epoch, which turn epochs into pairs."""
+
+    def check(self, rules: Iterable[str], workers: int = 1) -> None:
+        """Raise an InputError where nothing could be trained with so many workers, or not by one of these rules."""
+
+    def describe(self, *, gpu: bool) -> dict[str, Any]:
+        """Return name, digest and what else the header of a search says of the data."""
+
+    def start(
+        self, method: Method, *, seed: int, epochs: int, device: str | None = None, replicate: bool = False
+    ) -> Training:
+        """Return a training that has not begun. A replicate may draw its split of the data from the seed as well."""
+
+    def seconds_per_pair(self, device: str | None, seconds: float = 2.0) -> float:
+        """Return the time of one pass on this machine, optimizer step and data included."""
+
+    def import_code(self) -> None:
+        """Import the user's own code, which runs it; a failure is an InputError."""
+
+
+def check_rules(rules: Iterable[str], model: nn.Module, base: torch.optim.Optimizer) -> None:
+    """Raise where a rule does not fit the model or the base optimizer: one for normalization layers, or momentum."""
+    for rule in dict.fromkeys(rules):
+        try:
+            build(rule).attach(model, base)
+        except InputError as error:
+            raise InputError(f"space.rules: {error}") from None
+
+
+@dataclass(frozen=True)
+class ClassifierWorkload:
+    """The built-in image classifier. `search_path` holds the folders where a model of the user's is looked for."""
+
+    task: Task
+    data: Dataset
+    search_path: tuple[str, ...] = ()
+
+    @classmethod
+    def load(cls, task: Task, search_path: tuple[str, ...] = ()) -> "ClassifierWorkload":
+        """Return the workload with its data."""
+        return cls(task, load_dataset(task.data), search_path)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Complete batches per epoch."""
+        return len(self.data.train) // self.task.recipe.batch_size
+
+    def check(self, rules: Iterable[str], workers: int = 1) -> None:
+        """Build the model once. Batches that the images cannot fill, and an unknown compiler are refused as well."""
+        check_batches(self.task, self.data, workers)
+        compile_backend(self.task.recipe)
+        self.import_code()
+        spec = self.task.model
+        model = build_model(spec.name, self.data.classes, self.data.shape, spec.options)
+        check_rules(rules, model, make_base_optimizer(self.task.recipe, model))
+
+    def describe(self, *, gpu: bool) -> dict[str, Any]:
+        """Return the digest and the sizes of the data, and the precision of the training."""
+        given = self.task.recipe.precision
+        precision = ("bf16" if gpu else "fp32") if given == "auto" else given
+        described = {"name": self.task.data.name, "digest": self.data.digest(), "precision": precision}
+        return {**described, **self.data.describe()}
+
+    def start(
+        self, method: Method, *, seed: int, epochs: int, device: str | None = None, replicate: bool = False
+    ) -> Run:
+        """Return a run that has not begun; a replicate has a split of its own, the same for all of its seed."""
+        self.import_code()
+        data = self.data.resplit(seed) if replicate else self.data
+        return Run(self.task, method, seed=seed, epochs=epochs, device=device, data=data)
+
+    def seconds_per_pair(self, device: str | None, seconds: float = 2.0) -> float:
+        """Time some steps of SAM."""
+        method = Method(schedule={"family": "constant", "p": 1.0})
+        run = self.start(method, seed=0, epochs=self.task.recipe.epochs, device=device)
+        wait: Callable[[], None] = torch.cuda.synchronize if run.device.type == "cuda" else lambda: None
+        run.steps(1)
+        wait()
+        begun, done = time.perf_counter(), run.pairs
+        while time.perf_counter() - begun < seconds and run.steps(1):
+            wait()
+        return (time.perf_counter() - begun) / max(run.pairs - done, 1.0)
+
+    def import_code(self) -> None:
+        """Import a model of the user's own."""
+        if ":" in self.task.model.name:
+            resolve_factory(self.task.model.name, self.search_path)
