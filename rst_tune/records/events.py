@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, TypeAdapter
 
-from rst_tune.records.config import SchedulePreview, TrialConfig
+from rst_tune.records.config import RuleTimes, SchedulePreview, TrialConfig
 from rst_tune.records.metric import PERCENT_ERROR, Metric
 from rst_tune.records.trial import Phase, Role, Status
 
@@ -40,7 +40,10 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchStarted(Event):
-    """Identity and circumstances of the search, written once, as the first event."""
+    """Identity and circumstances of the search, written once, as the first event.
+
+    `times` are those that the cost of a configuration is computed with, where it is in seconds; None: in pairs.
+    """
 
     kind: ClassVar[str] = "search"
     search_id: str = ""
@@ -52,6 +55,7 @@ class SearchStarted(Event):
     versions: Mapping[str, str] = field(default_factory=dict)
     devices: Mapping[str, float] = field(default_factory=dict)
     commit: str = ""
+    times: RuleTimes | None = None
 
     @property
     def uid(self) -> str:

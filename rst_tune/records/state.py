@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rst_tune.records.config import Cost
 from rst_tune.records.events import (
     EpochsReported,
     Event,
@@ -50,6 +51,11 @@ class Search:
     def metric(self) -> Metric:
         """What the trainings are judged by."""
         return self.header.metric
+
+    @property
+    def cost(self) -> Cost:
+        """What the compute of its trainings is counted in."""
+        return "compute" if self.header.times is None else "seconds"
 
     @property
     def pairs(self) -> float:

@@ -142,6 +142,11 @@ class Run:
         return self.optimizer.pairs
 
     @property
+    def epoch_seconds(self) -> float:
+        """Seconds of the current epoch so far. On a GPU this waits for it."""
+        return sum(self._clock.read().values())
+
+    @property
     def last_metrics(self) -> dict[str, float]:
         """Metrics of the last epoch with a finite loss; empty if there is none."""
         return {name: values[-1] for name, values in self.history.items()}
