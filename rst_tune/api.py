@@ -86,11 +86,11 @@ def is_finished(directory: Path) -> bool:
     return os.path.exists(directory / LOG_NAME) and load(directory).done
 
 
-def analyze(directory: Path | str | None = None) -> "Analysis":
-    """Return the analysis of the search in a directory, or of the latest one."""
+def analyze(directory: Path | str | None = None, cost: str | None = None) -> "Analysis":
+    """Return the analysis of the search in a directory, or of the latest one, over `cost` (None: the search's own)."""
     from rst_tune.analysis.analysis import analyze as analysis_of
 
-    return analysis_of(find_search(directory))
+    return analysis_of(find_search(directory), cost)
 
 
 def front_point(analysis: "Analysis", *, at: float | None, error: float | None) -> "ConfigSummary | None":
@@ -349,13 +349,13 @@ def export(directory: Path | None, form: str, output: Path | None = None) -> Pat
     return write_export(found, output or found.directory / f"trials.{form}", form)
 
 
-def compare(directories: Iterable[Path], output: Path | None = None) -> "Comparison":
+def compare(directories: Iterable[Path], output: Path | None = None, cost: str | None = None) -> "Comparison":
     """Compare searches; with `output`, draw them on one page. Directories of equal names are told apart by parents."""
     from rst_tune.analysis.compare import compare as comparison_of
     from rst_tune.report import comparison_page
 
     paths = [Path(d).resolve() for d in directories]
-    made = comparison_of([analyze(path) for path in paths], _short_names(paths))
+    made = comparison_of([analyze(path, cost) for path in paths], _short_names(paths))
     if output is not None:
         comparison_page.write(made, output)
     return made

@@ -90,6 +90,7 @@ def content(analysis: Analysis) -> Content:
     metric = analysis.search.metric
     named = {"title": metric.title, "percent": metric.unit == "%", "up": not metric.higher_is_better}
     data = {"figures": figure_data(parts), "trials": page_data.trial_columns(analysis), "metric": named}
+    data["cost"] = analysis.baselines.noun
     return Content(name=analysis.search.name, links=links, sections=sections, data=data)
 
 

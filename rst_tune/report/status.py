@@ -51,10 +51,10 @@ def status_rows(analysis: Analysis) -> dict[str, Any]:
 
 
 def plain_trainings(search: Search) -> float | None:
-    """Return the pairs spent over those of one base-optimizer training of the recipe's length; None without trials."""
+    """Return the cost so far over that of one base-optimizer training of the recipe's length; None without trials."""
     configs = (t.config for t in search.trials)
     pairs = next((c.total_steps / c.horizon for c in configs if c.total_steps and c.horizon), None)
-    return search.pairs / pairs if pairs else None
+    return sum(t.pairs * t.config.pair_weight for t in search.trials) / pairs if pairs else None
 
 
 def budget_progress(search: Search) -> dict[str, float | None]:
@@ -72,7 +72,7 @@ def _budget(search: Search) -> dict[str, dict[str, float]]:
     spent = {
         "pairs": search.pairs,
         "trainings": plain_trainings(search) or 0.0,
-        "epochs": search.pairs / (search.header.steps_per_epoch or 1),
+        "epochs": sum(t.pairs * t.config.pair_weight for t in search.trials) / (search.header.steps_per_epoch or 1),
         "trials": float(len({t.config_id for t in search.trials if t.role is Role.SEARCH})),
         "device_hours": search.device_hours,
     }

@@ -29,6 +29,7 @@ __all__ = [
 STYLES = {"confirmed": "bold green", "uncertain": "yellow", "single seed": "magenta", "dominated": "dim"}
 NOTES = {
     "compute": "→: recommended; 1 ×: one plain training of the recipe",
+    "time": "→: recommended; time: of the training steps; 1 ×: one plain training of the recipe",
     "extra": "extra: extra propagation; SAM has 100 %",
     "length": "length: share of the recipe's epochs",
     "expect": "expect: posterior mean of the surrogate, which defines the front",
@@ -49,7 +50,7 @@ def front_table(analysis: Analysis, width: int | None = None, limit: int | None 
         columns = _front_columns(shown, analysis.recommended, axis, analysis.search.metric)
         numbers = [name for name in columns if name not in ("verdict", "method")]
         metric = analysis.search.metric
-        notes = NOTES if axis.lengths_differ else {**NOTES, "extra": "→: recommended"}
+        notes = NOTES if axis.lengths_differ else {**NOTES, axis.name: "→: recommended"}
         notes = {**notes, metric.title: f"{metric.name}: measured mean ± standard error over seeds"}
         if any(p.diverged for p in shown):
             notes = {**notes, "seeds": "seeds: 2 of 3: one diverged, and counts with the error of guessing"}
