@@ -5,7 +5,6 @@ import io
 import json
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from rst_tune.analysis.analysis import Analysis
     from rst_tune.analysis.compare import Comparison
     from rst_tune.analysis.replicates import ConfigSummary
+    from rst_tune.method.cost import Listed
     from rst_tune.records import Metric, Search
     from rst_tune.report.live import LivePage
     from rst_tune.report.progress import ProgressView
@@ -169,12 +169,17 @@ def search(
     uri = experiment.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
     if experiment.tracking.enabled and uri:
         check_uri(uri)
+
+    def show_progress(controller: "SearchController") -> None:
+        if view is not None:
+            view.update(controller.search, controller.spent, controller.limit)
+
     found = run_search(
         experiment,
         output,
         address=address,
         overwrite=overwrite,
-        on_progress=_progress(view) if view is not None else lambda _: None,
+        on_progress=show_progress,
         say=say,
         during=partial(_tracking, experiment),
     )
@@ -203,24 +208,6 @@ def _tracking(experiment: "Experiment", directory: Path) -> Iterator[None]:
         yield
     finally:
         tracker.close()
-
-
-def _progress(view: "ProgressView") -> Callable[["SearchController"], None]:
-    from rst_tune.report.progress import snapshot
-
-    begun: list[tuple[float, float]] = []
-
-    def show(controller: "SearchController") -> None:
-        if not view.due():
-            return
-        spent, limit = controller.spent, controller.limit
-        begun[:] = begun or [(time.monotonic(), spent)]
-        done, passed = spent - begun[0][1], time.monotonic() - begun[0][0]
-        finite = 0 < limit < float("inf")
-        eta = passed * max(limit - spent, 0.0) / done if finite and done > 0 else None
-        view.show(snapshot(controller.search(), share=spent / limit if finite else None, eta=eta))
-
-    return show
 
 
 def finish(found: "Search", experiment: "Experiment | None" = None, *, register: str | None = None) -> "Analysis":
@@ -332,13 +319,13 @@ def tracking_uri(analysis: "Analysis") -> str | None:
     """Return where MLflow has the search, without credentials; None: it is not tracked."""
     from rst_tune import tracking
 
-    settings = analysis.search.header.experiment.get("tracking") or {}
-    if not settings.get("enabled", True):
+    settings = analysis.search.header.settings.tracking
+    if settings is not None and not settings.enabled:
         return None
     try:
         return tracking.public_uri(analysis.search.directory)
     except InputError:  # to connect one would need the credentials, which are not kept; to name it one does not
-        return settings.get("uri")
+        return settings.uri if settings is not None else None
 
 
 def export(directory: Path | None, form: str, output: Path | None = None) -> Path:
@@ -522,11 +509,11 @@ def _policies() -> list[dict[str, str]]:
     return [_described(row) for row in describe_policies()]
 
 
-def _described(row: Mapping[str, Any]) -> dict[str, str]:
+def _described(row: "Listed") -> dict[str, str]:
     """Return a row as text: the cost in pairs per ascent, options with their defaults."""
-    cost = {"cost": f"{row['cost']:.3g}"} if "cost" in row else {}
-    options = ", ".join(f"{name}={value}" for name, value in row["options"].items())
-    return {**row, **cost, "options": options}
+    cost = {"cost": f"{row.cost:.3g}"} if row.cost is not None else {}
+    options = ", ".join(f"{name}={value}" for name, value in row.options.items())
+    return {"name": row.name, "description": row.description, "citation": row.citation, **cost, "options": options}
 
 
 def _models() -> list[dict[str, str]]:
