@@ -17,7 +17,7 @@ from rst_tune.errors import InputError, unknown_name
 from rst_tune.redaction import redact_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from rst_tune.analysis.analysis import Analysis
     from rst_tune.analysis.compare import Comparison
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from rst_tune.report.live import LivePage
     from rst_tune.report.progress import ProgressView
     from rst_tune.tracking import SyncResult, UiLinks
-    from rst_tune.training.loop import Progress
     from rst_tune.training.workload import Training
     from rst_tune.tuning.controller import SearchController
     from rst_tune.tuning.doctor import Check
@@ -398,8 +397,8 @@ def train(
     rho: float | None = None,
     seed: int = 0,
     device: str | None = None,
-) -> "tuple[Training, Iterator[Progress]]":
-    """Return one training run of an experiment's task, and the iterator that trains it.
+) -> "Training":
+    """Return one training run of an experiment's task that has not begun.
 
     `method_file` is a YAML with the fields of `Method`, as the report copies it; it replaces the other options, and its
     `horizon` is the length as a share of the recipe's epochs.
@@ -422,8 +421,7 @@ def train(
             raise InputError(f"{where}: seed: a whole number from 0 to 2^63 - 1 is needed (got {str(seed)[:80]!r})")
     method = yaml_files.validate(Method, given, where)
     epochs = max(1, round(horizon * experiment.task.epochs))
-    run = experiment.workload().start(method, seed=seed, epochs=epochs, device=device)
-    return run, run.progress()
+    return experiment.workload().start(method, seed=seed, epochs=epochs, device=device)
 
 
 def training_result(run: "Training", metric: "Metric | None" = None) -> dict[str, Any]:
@@ -557,18 +555,18 @@ LISTINGS: dict[str, Callable[[], list[dict[str, str]]]] = {
 # --- what a terminal shows ----------------------------------------------------------------------------------------
 
 
-def progress_view(console: Any, *, quiet: bool) -> "ProgressView":
+def progress_view(console: "Console", *, quiet: bool) -> "ProgressView":
     """Return what shows the progress of a search."""
     from rst_tune.report.progress import ProgressView
 
     return ProgressView(console, quiet=quiet)
 
 
-def follow(run: "Training", progress: "Iterator[Progress]", metric: "Metric", console: Any, *, quiet: bool) -> None:
+def follow(run: "Training", metric: "Metric", console: "Console", *, quiet: bool) -> None:
     """Train to the end and show the progress."""
     from rst_tune.report import tables
 
-    tables.follow(progress, lambda: metric.phrase(run.error), console, quiet=quiet)
+    tables.follow(run.progress(), lambda: metric.phrase(run.error), console, quiet=quiet)
 
 
 def front_table(analysis: "Analysis", *, width: int, limit: int | None = 12) -> "RenderableType":
