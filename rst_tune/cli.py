@@ -134,10 +134,8 @@ def train(
     chosen = api.load_experiment(experiment, settings or (), search=False)
     if save is not None:
         files.check_writable(save.parent)
-    made, progress = api.train(
-        chosen, method_file=method, schedule=schedule, gamma_gnr=gamma_gnr, rule=rule, rho=rho, seed=seed
-    )
-    api.follow(made, progress, chosen.metric, err, quiet=quiet or as_json)
+    made = api.train(chosen, method_file=method, schedule=schedule, gamma_gnr=gamma_gnr, rule=rule, rho=rho, seed=seed)
+    api.follow(made, chosen.metric, err, quiet=quiet or as_json)
     result = api.training_result(made, chosen.metric)
     if save is not None and made.status == "complete":
         result["model"] = str(api.save_model(made, save))

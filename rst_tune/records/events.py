@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, TypeAdapter
@@ -24,6 +25,29 @@ __all__ = [
     "TrialStarted",
     "parse_event",
 ]
+
+
+class ResourcesRecord(BaseModel):
+    """What one trial occupies."""
+
+    workers: int = 1
+    gpus_per_worker: float = 0.0
+
+
+class TrackingRecord(BaseModel):
+    """Whether and where a search is tracked; the URI has no credentials."""
+
+    enabled: bool = True
+    uri: str | None = None
+
+
+class ExperimentRecord(BaseModel):
+    """The parts of an experiment that readers of a log use, with their types; None: the log does not have the part."""
+
+    budget: dict[str, float | None] | None = None
+    resources: ResourcesRecord | None = None
+    sampler: dict[str, Any] | None = None
+    tracking: TrackingRecord | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +80,11 @@ class SearchStarted(Event):
     devices: Mapping[str, float] = field(default_factory=dict)
     commit: str = ""
     times: RuleTimes | None = None
+
+    @cached_property
+    def settings(self) -> ExperimentRecord:
+        """The experiment, as far as readers of the log use it; ValueError where a part has a wrong type."""
+        return ExperimentRecord.model_validate(self.experiment)
 
     @property
     def uid(self) -> str:
@@ -164,20 +193,6 @@ _KINDS: dict[str, type[Event]] = {
 }  # fmt: skip
 
 
-class _Resources(BaseModel):
-    workers: int = 1
-    gpus_per_worker: float = 0.0
-
-
-class _Experiment(BaseModel):
-    """The parts of an experiment that readers of a log use, with their types."""
-
-    budget: dict[str, float | None] | None = None
-    resources: _Resources | None = None
-    sampler: dict[str, Any] | None = None
-    tracking: dict[str, Any] | None = None
-
-
 _VALIDATORS: dict[str, TypeAdapter[Event]] = {kind: TypeAdapter(each) for kind, each in _KINDS.items()}
 
 
@@ -189,7 +204,7 @@ def parse_event(data: Mapping[str, Any]) -> Event:
     try:
         event = _VALIDATORS[kind.kind].validate_python(dict(data))
         if isinstance(event, SearchStarted):
-            _Experiment.model_validate(event.experiment)
+            _ = event.settings
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a damaged {kind.kind!r} event: {error}") from error
     if isinstance(event, TrialSampled) and not event.config.is_plausible:

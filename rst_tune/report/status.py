@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -68,7 +67,7 @@ def budget_progress(search: Search) -> dict[str, float | None]:
 
 def _budget(search: Search) -> dict[str, dict[str, float]]:
     """Return each limit of the experiment's budget with what is left of it."""
-    limits: Mapping[str, Any] = search.header.experiment.get("budget") or {}
+    limits = search.header.settings.budget or {}
     spent = {
         "pairs": search.pairs,
         "trainings": plain_trainings(search) or 0.0,
@@ -76,5 +75,5 @@ def _budget(search: Search) -> dict[str, dict[str, float]]:
         "trials": float(len({t.config_id for t in search.trials if t.role is Role.SEARCH})),
         "device_hours": search.device_hours,
     }
-    given = {name: float(limits[name]) for name in spent if isinstance(limits.get(name), int | float)}
+    given = {name: limit for name in spent if (limit := limits.get(name)) is not None}
     return {name: {"limit": limit, "left": max(0.0, limit - spent[name])} for name, limit in given.items()}
