@@ -86,8 +86,10 @@ def _tables(comparison: Comparison) -> str:
     rows = errors_by_cost(comparison)
     if not rows:
         return table
-    note = '<p class="note under">Differences from the first search with 95 % intervals; below 0 is better.</p>'
-    head = f"error within {comparison_axis(comparison).name}"
+    metric = comparison.entries[0].analysis.search.metric
+    side = "above" if metric.higher_is_better else "below"
+    note = f'<p class="note under">Differences from the first search with 95 % intervals; {side} 0 is better.</p>'
+    head = f"{metric.name} within {comparison_axis(comparison).name}"
     return table + _text_table((head, first, *(f"{name}, difference" for name in others)), rows) + note
 
 

@@ -1,6 +1,6 @@
 """Progress of a running search: a live display in a terminal, plain lines elsewhere.
 
-A running search is not analysed at every tick: the progress shows measured numbers and labels them so. The hypervolume
+A running search is not analysed at every tick: error and hypervolume are those of the measured values. The hypervolume
 of the delivered front is that of `status_rows` and the page.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -51,8 +51,8 @@ class Snapshot:
         parts += [f"{formatting.number(self.pairs)} pairs"]
         parts += [f"{100 * self.share:.0f} % of the budget"] if self.share is not None else []
         parts += [f"best measured {self.metric.phrase(self.measured_error)}"] if self.measured_error is not None else []
-        if self.measured_hypervolume is not None:
-            parts.append(f"measured hypervolume {self.measured_hypervolume:.3f}")
+        volume = self.measured_hypervolume
+        parts += [f"hypervolume {formatting.number(volume, 3)}"] if volume is not None else []
         return parts
 
     def time_left(self) -> str:
@@ -97,7 +97,7 @@ class ProgressView:
         """Show a snapshot."""
         self._last = time.monotonic()
         if self._live is not None:
-            self._live.update(_table(snap), refresh=True)
+            self._live.update(_lines(snap), refresh=True)
         elif not self._quiet:
             self._console.print(Text(snap.line()), soft_wrap=True)
 
@@ -115,10 +115,11 @@ class ProgressView:
             self._live = None
 
 
-def _table(snap: Snapshot) -> Table:
-    table = Table.grid(padding=(0, 2))
+def _lines(snap: Snapshot) -> Group:
     head, *rest = snap.parts()
-    table.add_row(Text(head, style="bold"), Text(", ".join(rest)))
+    lines: list[RenderableType] = [Text(head, style="bold"), Text(", ".join(rest))]
     if snap.share is not None:
-        table.add_row(ProgressBar(total=1.0, completed=min(snap.share, 1.0), width=40), snap.time_left())
-    return table
+        bar = Table.grid(padding=(0, 2))
+        bar.add_row(ProgressBar(total=1.0, completed=min(snap.share, 1.0), width=40), snap.time_left())
+        lines.append(bar)
+    return Group(*lines)

@@ -23,10 +23,12 @@ PHASES = {
 def status_rows(analysis: Analysis) -> dict[str, Any]:
     """Return the state of a search, ready for JSON; what is unknown or not finite is None.
 
-    `hypervolume` is that of the delivered front, `best_error` the lowest measured error of one finished trial,
-    `share` the spent part of the budget and `eta` the remaining time in seconds.
+    `hypervolume` is that of the delivered front, `best_error` the lowest measured error of one finished trial and
+    `best_value` the same as the metric is written, `share` the spent part of the budget and `eta` the remaining time in
+    seconds.
     """
     search, point = analysis.search, analysis.reference
+    best = min((t.error for t in search.finished() if t.error is not None), default=None)
     rows = {
         "name": search.name,
         "search_id": search.header.search_id,
@@ -42,7 +44,9 @@ def status_rows(analysis: Analysis) -> dict[str, Any]:
         "front_size": len(analysis.points),
         "hypervolume": analysis.hypervolume if analysis.points else None,
         "reference": {"error": point[0], "compute": point[1]} if point else None,
-        "best_error": min((t.error for t in search.finished() if t.error is not None), default=None),
+        "metric": search.metric.name,
+        "best_error": best,
+        "best_value": None if best is None else search.metric.value(best),
         "rung_correlations": [{**asdict(rung), "share": rung.share} for rung in analysis.rung_correlations],
         "updated_at": search.updated_at or None,
     }
