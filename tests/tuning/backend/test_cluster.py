@@ -13,12 +13,14 @@ from pathlib import Path
 from rst_tune.tuning.backend.cluster import connected
 with connected(None, log=Path(sys.argv[1])):
     import psutil, ray
-    other = [sys.executable, "-c", "import ray, sys; ray.init(address=sys.argv[1])", ray.get_runtime_context().gcs_address]
-    stranger = subprocess.run(other, env={**os.environ, "RAY_AUTH_TOKEN": 64 * "0"}, capture_output=True, text=True)
+    code, address = "import ray, sys; ray.init(address=sys.argv[1])", ray.get_runtime_context().gcs_address
+    env = {**os.environ, "RAY_AUTH_TOKEN": 64 * "0"}
+    stranger = subprocess.run([sys.executable, "-c", code, address], env=env, capture_output=True, text=True)
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
     listening = {c.laddr.ip for p in family for c in p.net_connections("tcp") if c.status == "LISTEN"}
     print(json.dumps({"mode": os.environ["RAY_AUTH_MODE"], "token": len(os.environ["RAY_AUTH_TOKEN"]),
-                      "stranger": [stranger.returncode, stranger.stderr], "nodes": [n["NodeManagerAddress"] for n in ray.nodes()], "listening": sorted(listening)}))
+                      "stranger": [stranger.returncode, stranger.stderr],
+                      "nodes": [n["NodeManagerAddress"] for n in ray.nodes()], "listening": sorted(listening)}))
 """
 
 
