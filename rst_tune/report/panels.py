@@ -196,6 +196,8 @@ def _timeline(analysis: Analysis) -> Panel:
 def _rungs(analysis: Analysis) -> Panel:
     note = "A rung that ranks configurations as the full training does has points that rise from left to right."
     known = "; ".join(map(str, analysis.rung_correlations))
-    note += f" Rank correlation with the final error: {known}." if known else ""
-    figure = figures.rungs(analysis.search.trials, analysis.search.metric)
-    return figure_panel("rungs", "Errors at the rungs and final errors", note, figure, half=True)
+    metric = analysis.search.metric
+    note += f" Rank correlation with the final {metric.name}: {known}." if known else ""
+    figure = figures.rungs(analysis.search.trials, metric)
+    title = f"{metric.name[:1].upper()}{metric.name[1:]} at the rungs and at the end"
+    return figure_panel("rungs", title, note, figure, half=True)
