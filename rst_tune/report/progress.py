@@ -1,6 +1,6 @@
 """Progress of a running search: a live display in a terminal, plain lines elsewhere.
 
-A running search is not analysed at every tick: error and hypervolume are those of the measured values. The hypervolume
+A running search is not analysed at every tick: the progress shows measured numbers and labels them so. The hypervolume
 of the delivered front is that of `status_rows` and the page.
 """
 
@@ -44,15 +44,16 @@ class Snapshot:
     eta: float | None = None
 
     def parts(self) -> list[str]:
-        """Return the numbers as short texts, the phase and the counts of trials first."""
+        """Return the numbers as short texts, the first one with the phase and all counts of trials."""
         ended = sum(n for status, n in self.counts.items() if status.has_ended)
-        parts = [f"{PHASES[self.phase]}: {ended} trials ended, {self.counts.get(Status.RUNNING, 0)} running"]
-        parts += [f"{self.counts[s]} {s}" for s in ACCIDENTS if self.counts.get(s)]
-        parts += [f"{formatting.number(self.pairs)} pairs"]
+        trials = [f"{PHASES[self.phase]}: {ended} trials ended, {self.counts.get(Status.RUNNING, 0)} running"]
+        trials += [f"{self.counts[s]} {s}" for s in ACCIDENTS if self.counts.get(s)]
+        parts = [", ".join(trials), f"{formatting.number(self.pairs)} pairs"]
         parts += [f"{100 * self.share:.0f} % of the budget"] if self.share is not None else []
-        parts += [f"best measured {self.metric.phrase(self.measured_error)}"] if self.measured_error is not None else []
-        volume = self.measured_hypervolume
-        parts += [f"hypervolume {formatting.number(volume, 3)}"] if volume is not None else []
+        if self.measured_error is not None:
+            parts.append(f"measured: best {self.metric.phrase(self.measured_error)}")
+        if self.measured_hypervolume is not None:
+            parts.append(f"hypervolume {formatting.number(self.measured_hypervolume, 3)}")
         return parts
 
     def time_left(self) -> str:
