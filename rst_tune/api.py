@@ -80,9 +80,9 @@ def find_search(directory: Path | str | None = None) -> "Search":
 
 def is_finished(directory: Path) -> bool:
     """Return whether the directory holds a search that has come to its end."""
-    from rst_tune.records import LOG_NAME, load
+    from rst_tune.tuning import search
 
-    return os.path.exists(directory / LOG_NAME) and load(directory).done
+    return search.is_finished(directory)
 
 
 def analyze(directory: Path | str | None = None, cost: str | None = None) -> "Analysis":
@@ -214,10 +214,24 @@ def finish(found: "Search", experiment: "Experiment | None" = None, *, register:
     from rst_tune.analysis.analysis import analyze as analysis_of
 
     analysis = analysis_of(found)
+    tracked = experiment is None or experiment.tracking.enabled
+    if register is None and _has_results(analysis, experiment if tracked else None):
+        return analysis
     paths = [*_write_front(analysis), write_report(analysis)]
-    if experiment is None or experiment.tracking.enabled:
+    if tracked:
         _send_results(analysis, paths, experiment, register)
     return analysis
+
+
+def _has_results(analysis: "Analysis", tracked: "Experiment | None") -> bool:
+    """Return whether a finished search was run again: everything is written, and MLflow has all of it."""
+    from rst_tune import tracking
+    from rst_tune.records import LOG_NAME
+
+    log, page = (analysis.search.directory / name for name in (LOG_NAME, REPORT_NAME))
+    if not analysis.search.done or not page.exists() or page.stat().st_mtime < log.stat().st_mtime:
+        return False
+    return tracked is None or tracking.has_results(analysis, tracked.tracking.uri)
 
 
 def _send_results(

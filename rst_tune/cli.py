@@ -84,7 +84,7 @@ def run(
     register: Annotated[str | None, typer.Option(help="Register the confirmed front's models under this name")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Search, confirm, report. Run again, it resumes; a finished search says so."""
+    """Search, confirm, report. Run again, it resumes; a finished search prints its front."""
     chosen = api.load_experiment(experiment, settings or ())
     where = api.output_directory(chosen, output)
     _remember(experiment, settings, output, address, log=api.text_log(where))

@@ -2,8 +2,9 @@
 
 The choice rule: the cheapest replicated point of the front whose posterior and measured errors are both within one
 standard error of the lowest posterior error; where fewer than two points have two seeds, the knee of the front. A point
-with a diverged seed is not recommended as long as there are others. Where no point is better than the base optimizer at
-some length that costs no more, and that is not dominated either, it is the base optimizer at its best length.
+that is dominated almost surely, or has a diverged seed, is not recommended as long as there are others. Where no point
+is better than the base optimizer at some length that costs no more, and that is not dominated either, it is the base
+optimizer at its best length.
 
 In brackets behind a baseline stand what the data support, and the difference in the unit of the metric with its 95 %
 interval.
@@ -24,7 +25,7 @@ def recommended(points: Rows, baselines: Baselines, gains: Rows) -> ConfigSummar
     """Return the recommended point (see the module). `gains` are the points that gain on the base optimizer."""
     if _nothing_gained(gains, baselines):
         return baselines.best_base
-    stable = [p for p in points if not p.diverged] or list(points)
+    stable = [p for p in points if not p.diverged and p.verdict != "dominated"] or list(points)
     replicated = [p for p in stable if p.seeds > 1]
     if len(replicated) < 2:
         index = pareto.knee([(p.error_posterior, p.compute) for p in stable])

@@ -6,11 +6,12 @@ from dataclasses import asdict
 from typing import Any
 
 from rst_tune.analysis.analysis import Analysis
-from rst_tune.records import Phase, Role, Search
+from rst_tune.records import Phase, Role, Search, Status
 from rst_tune.report.formatting import json_safe
 
-__all__ = ["PHASES", "budget_progress", "plain_trainings", "status_rows"]
+__all__ = ["FAILURES", "PHASES", "budget_progress", "plain_trainings", "status_rows"]
 
+FAILURES = (Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED, Status.LOST)
 PHASES = {
     Phase.SEARCH: "searching",
     Phase.CONFIRM: "confirming",
@@ -22,10 +23,12 @@ PHASES = {
 def status_rows(analysis: Analysis) -> dict[str, Any]:
     """Return the state of a search, ready for JSON; what is unknown or not finite is None.
 
-    `hypervolume` is that of the delivered front, `best_error` the lowest measured error of one finished trial,
-    `share` the spent part of the budget and `eta` the remaining time in seconds.
+    `hypervolume` is that of the delivered front, `best_error` the lowest measured error of one finished trial and
+    `best_value` the same as the metric is written, `share` the spent part of the budget and `eta` the remaining time in
+    seconds.
     """
     search, point = analysis.search, analysis.reference
+    best = min((t.error for t in search.finished() if t.error is not None), default=None)
     rows = {
         "name": search.name,
         "search_id": search.header.search_id,
@@ -41,12 +44,22 @@ def status_rows(analysis: Analysis) -> dict[str, Any]:
         "front_size": len(analysis.points),
         "hypervolume": analysis.hypervolume if analysis.points else None,
         "reference": {"error": point[0], "compute": point[1]} if point else None,
-        "best_error": min((t.error for t in search.finished() if t.error is not None), default=None),
+        "metric": search.metric.name,
+        "best_error": best,
+        "best_value": None if best is None else search.metric.value(best),
         "rung_correlations": [{**asdict(rung), "share": rung.share} for rung in analysis.rung_correlations],
+        "last_failure": _last_failure(search),
         "updated_at": search.updated_at or None,
     }
     plain: dict[str, Any] = json_safe(rows)
     return plain
+
+
+def _last_failure(search: Search) -> str | None:
+    """Return the trial that failed last, with its reason; None where none failed."""
+    failed = [t for t in search.trials if t.status in FAILURES]
+    last = max(failed, key=lambda t: t.ended_at or 0.0, default=None)
+    return None if last is None else f"#{last.number} {last.status}: {last.reason or 'no reason given'}"
 
 
 def plain_trainings(search: Search) -> float | None:

@@ -47,7 +47,8 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
     rungs = ", ".join(map(str, estimate["rungs"])) or "none"
     pair = estimate["seconds_per_pair"]
     pairs = {name: formatting.number(estimate[f"pairs_{name}"]) for name in ("search", "confirm")}
-    grid_time = _hours(estimate["paper_grid_device_hours"])
+    grid_hours = estimate["paper_grid_device_hours"]
+    grid_time = "" if grid_hours is None else f" ({_hours(grid_hours)})"
     share = estimate["pairs_budget"] / estimate["paper_grid_pairs"]
     trainings, per_trial = estimate.get("plain_trainings"), estimate.get("pairs_per_trial")
     plain = estimate["epochs"] * estimate["steps_per_epoch"]
@@ -64,8 +65,9 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
          f"{pairs['search']} for the search, {pairs['confirm']} for the confirmation"),
         (f"time per {unit}", "not measured" if pair is None else f"{1000 * pair:.2f} ms, measured here"),
         ("device time", _hours(estimate["device_hours"])),
-        ("wall time", f"{_hours(estimate['wall_hours'])} with {estimate['slots']} concurrent trials"),
-        ("grid of the paper", f"{formatting.number(estimate['paper_grid_pairs'])} pairs ({grid_time})"),
+        ("wall time", _hours(estimate["wall_hours"])),
+        ("concurrent trials", f"{estimate['slots']}"),
+        ("grid of the paper", f"{formatting.number(estimate['paper_grid_pairs'])} pairs{grid_time}"),
         ("share of that grid", f"{formatting.number(100 * share, 3)} %"),
     ]  # fmt: skip
     cost = row_table([(name, value) for name, value in rows if value], estimate["name"])

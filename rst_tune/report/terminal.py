@@ -150,7 +150,9 @@ def status_table(analysis: Analysis) -> RenderableType:
             if status["hypervolume"] is None
             else formatting.number(status["hypervolume"]),
         ),
+        ("best training", "" if status["best_error"] is None else analysis.search.metric.phrase(status["best_error"])),
         *((f"rung after {rung['share']}", _rung_text(rung)) for rung in status["rung_correlations"]),
+        ("last failure", status["last_failure"] or ""),
         ("last event", formatting.timestamp(status["updated_at"])),
         ("time left", f"about {formatting.duration(status['eta'])}" if status["eta"] is not None else ""),
         ("directory", status["directory"]),

@@ -293,7 +293,7 @@ def front_description(analysis: Analysis, links: Mapping[str, str]) -> str:
 
     `links` maps a trial key to the address of its model.
     """
-    parts = [analysis.answer]
+    parts = [f"{analysis.answer[:1].upper()}{analysis.answer[1:]}."]
     if analysis.points:
         volume = "" if analysis.hypervolume is None else f" and a hypervolume of {analysis.hypervolume:.4g}"
         parts.append(f"The front has {len(analysis.points)} point{'s'[: len(analysis.points) > 1]}{volume}.")

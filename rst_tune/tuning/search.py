@@ -32,7 +32,7 @@ from rst_tune.tuning.study import JOURNAL_NAME, SearchStudy, open_database
 if TYPE_CHECKING:
     from rst_tune.tuning.backend.ray import RayBackend
 
-__all__ = ["TEXT_LOG_NAME", "default_output", "latest_search", "output_directory", "run_search"]
+__all__ = ["TEXT_LOG_NAME", "default_output", "is_finished", "latest_search", "output_directory", "run_search"]
 
 OUTPUT_ROOT = Path("output")
 TEXT_LOG_NAME = "log.txt"
@@ -72,6 +72,11 @@ def latest_search(root: Path = OUTPUT_ROOT) -> Path:
     return logs[-1].parent
 
 
+def is_finished(directory: Path) -> bool:
+    """Return whether the directory holds a search that has come to its end."""
+    return os.path.exists(directory / LOG_NAME) and load(directory).done
+
+
 def run_search(
     experiment: Experiment,
     output: Path | None = None,
@@ -96,7 +101,8 @@ def run_search(
     directory = output_directory(experiment, output)
     register_environment()
     workload = experiment.workload()
-    workload.check(experiment.rules, experiment.resources.workers)
+    if overwrite or not is_finished(directory):  # seconds, in which a finished search would print its front
+        workload.check(experiment.rules, experiment.resources.workers)
     header = _header(experiment, workload)
     with _locked(directory):
         if overwrite or (directory / OVERWRITE_NAME).exists():

@@ -109,7 +109,7 @@ def importances(shares: Mapping[str, float]) -> go.Figure:
     names = sorted(shares, key=lambda name: shares[name])
     if not names:
         return empty("No importances could be estimated.")
-    fig = figure("share of the error's variance", "", height=max(190, 90 + 32 * len(names)), margin=NO_LEGEND)
+    fig = figure("share of the variance", "", height=max(190, 90 + 32 * len(names)), margin=NO_LEGEND)
     fig.add_bar(
         x=rounded(shares[name] for name in names), y=[formatting.escape_html(name) for name in names], orientation="h",
         marker={"color": BLUE}, hovertemplate="%{y}: %{x:.1%}<extra></extra>",

@@ -68,7 +68,8 @@ def figure(x: str, y: str, height: int = 420, **layout: Any) -> go.Figure:
         template="none", height=height, margin={"l": 52, "r": 12, "t": 44, "b": 48}, font={**font, "color": INK},
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", hovermode="closest",
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}, hoverlabel={"align": "left"},
-        xaxis={**axis, "title": {"text": x, "font": small}}, yaxis={**axis, "title": {"text": y, "font": small}},
+        xaxis={**axis, "title": {"text": x, "font": small}},
+        yaxis={**axis, "title": {"text": y, "font": small, "standoff": 8}},  # wide numbers move the title
     )  # fmt: skip
     return fig.update_layout(**layout)
 
