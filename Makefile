@@ -20,7 +20,7 @@ demo: $(STAMP)  ## a real search on digits: the front in the terminal, the path 
 	@$(BIN)/rst-tune run digits --output $(OUTPUT)
 
 test: $(STAMP)  ## all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests rst_tune
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests rst_tune
 
 check: $(STAMP)  ## lint, format, types
 	$(BIN)/ruff check .
