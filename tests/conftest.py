@@ -8,6 +8,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# Two processes test at a time: with a thread per core each, small matrices take many times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray reads these when it is imported, which collecting the tests does.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
