@@ -109,7 +109,7 @@ def test_every_link_of_the_site_has_its_target(site):
 
 def test_the_reference_has_every_field(site):
     text = (site / "reference" / "experiment.html").read_text()
-    for field in ("label_noise", "device_hours", "checkpoint_seconds", "min_finished", "budget_fraction"):
+    for field in ("label_noise", "device_hours", "checkpoint_seconds", "min_finished", "max_seeds"):
         assert f"<code>{field}</code>" in text
 
 
