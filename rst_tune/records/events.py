@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from rst_tune.records.config import RuleTimes, SchedulePreview, TrialConfig
 from rst_tune.records.metric import PERCENT_ERROR, Metric
@@ -25,6 +25,9 @@ __all__ = [
     "TrialStarted",
     "parse_event",
 ]
+
+# What numpy's int64 holds: a damaged log may have any number of digits.
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class ResourcesRecord(BaseModel):
@@ -74,7 +77,7 @@ class SearchStarted(Event):
     name: str = ""
     experiment: Mapping[str, Any] = field(default_factory=dict)
     metric: Metric = PERCENT_ERROR
-    steps_per_epoch: int = 0
+    steps_per_epoch: _Count = 0
     data: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     devices: Mapping[str, float] = field(default_factory=dict)
@@ -122,12 +125,12 @@ class TrialSampled(TrialEvent):
     """A trial was created: configuration, seed, length."""
 
     kind: ClassVar[str] = "trial"
-    number: int
+    number: _Count
     role: Role
     config_id: str
     config: TrialConfig
-    seed: int
-    epochs: int
+    seed: _Count
+    epochs: _Count
     full_horizon: bool
     preview: SchedulePreview = field(default_factory=SchedulePreview)
 
@@ -147,7 +150,7 @@ class EpochsReported(TrialEvent):
     """Metrics of one or more epochs, as columns; `first_epoch` counts from 1."""
 
     kind: ClassVar[str] = "epochs"
-    first_epoch: int
+    first_epoch: _Count
     metrics: Mapping[str, list[float]]
 
 
@@ -156,7 +159,7 @@ class RungReached(TrialEvent):
     """The trial reached a rung, and what was decided there."""
 
     kind: ClassVar[str] = "rung"
-    epoch: int
+    epoch: _Count
     error: float
     stop: bool = False
     reason: str = ""

@@ -182,7 +182,7 @@ class Experiment(_Part):
     cost: Cost = "compute"
     fidelity: Fidelity = Fidelity()
     stopping: Stopping = Stopping()
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**62)] = 0  # trials count up from it
     seeds: Count = 1
     confirm: Confirm = Confirm()
     resources: Resources = Resources()

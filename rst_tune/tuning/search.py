@@ -56,10 +56,11 @@ def default_output(experiment: Experiment) -> Path:
 def output_directory(experiment: Experiment, output: Path | None) -> Path:
     """Return the absolute output directory."""
     given = str(output or default_output(experiment))
-    if ":/" in given:  # pathlib has already made one slash of two
+    if ":/" in given:  # pathlib has made one slash of two
+        address = given.replace(":/", "://", 1)
         raise InputError(
-            f"the output must be a directory that every node can write to, but got {given}: mount the store as a file "
-            "system, or copy the directory there when the search is over"
+            f"the output must be a directory that every node can write to, but got {address}: mount the store as a "
+            "file system, or copy the directory there when the search is over"
         )
     return yaml_files.home(given).resolve()
 

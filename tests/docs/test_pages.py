@@ -111,7 +111,7 @@ def site(tmp_path_factory):
         pytest.skip("needs pip install 'rst_tune[docs]'; `make docs` installs it")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -140,7 +140,7 @@ def test_every_link_of_the_site_has_its_target(site):
 
 def test_the_reference_has_every_field(site):
     text = (site / "reference" / "experiment.html").read_text()
-    for field in ("label_noise", "device_hours", "checkpoint_seconds", "min_finished", "budget_fraction"):
+    for field in ("label_noise", "device_hours", "checkpoint_seconds", "min_finished", "max_seeds"):
         assert f"<code>{field}</code>" in text
 
 

@@ -28,7 +28,7 @@ with connected(None, log=Path(sys.argv[1])):
 def test_a_local_cluster_asks_for_a_token_and_listens_on_loopback_alone(tmp_path):
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     command = [sys.executable, "-c", SEEN, str(tmp_path / "log.txt")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["mode"] == "token"
