@@ -18,8 +18,9 @@ FEATURES = {
         "method/policies.py",
     ),
     "FSDP2, batch norm over ranks": ("method/sharding.py", "training/batch_norm.py"),
-    "lengths and radii as coordinates": (
-        "analysis/baselines.py", "analysis/surface.py", "method/schedules/functionals.py", "report/cost_axis.py",
+    "lengths, radii and seconds as coordinates": (
+        "analysis/baselines.py", "analysis/cost.py", "analysis/surface.py", "method/schedules/functionals.py",
+        "report/cost_axis.py",
     ),
     "searches over a user's function, metrics": (
         "records/metric.py", "training/coroutine.py", "training/function.py", "training/function_run.py",
