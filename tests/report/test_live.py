@@ -5,6 +5,8 @@ import json
 import os
 import re
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -153,6 +155,16 @@ def test_it_listens_on_loopback_alone_and_answers_no_other_host(served):
             assert get(served, path, host)[0] == 403, host
     assert get(served, "/../../etc/passwd")[0] == 404
     assert "connect-src 'self'" in get(served, "/")[1]
+
+
+def test_a_browser_that_is_closed_while_it_is_answered_prints_nothing(served, capfd):
+    place = ("127.0.0.1", int(served.address.rsplit(":", 1)[1].strip("/")))
+    with socket.create_connection(place) as gone:
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closed with a reset
+        gone.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert get(served, "/")[0] == 200  # served after the first one: an analysis is made once at a time
+    time.sleep(0.5)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_busy_port_is_an_input_error(served, tmp_path):
