@@ -42,7 +42,8 @@ def _hours(value: float | None) -> str:
 def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
     """Return what a search tries per axis, and its cost beside that of the paper's grid.
 
-    The keys are those of `Estimate.to_dict`. `plain_trainings`, `pairs_per_trial` and `axes` may be missing.
+    The keys are those of `Estimate.to_dict`. `plain_trainings`, `pairs_per_trial`, `trainings_decided`
+    and `axes` may be missing.
     """
     rungs = ", ".join(map(str, estimate["rungs"])) or "none"
     pair = estimate["seconds_per_pair"]
@@ -58,6 +59,7 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
         ("plain training", f"{estimate['epochs']} epochs of {estimate['steps_per_epoch']} steps; "
          f"rungs at epochs {rungs}"),
         ("budget", "" if trainings is None else f"{formatting.number(trainings)} plain trainings"),
+        ("decided front", _decided(estimate)),
         ("mean trial", "" if not per_trial or not plain else f"{formatting.multiple(per_trial / plain)} {noun}"),
         ("configurations", f"{estimate['trials_unstopped']:,} if none is stopped, "
          f"at most {estimate['trials_stopped']:,}"),
@@ -73,6 +75,19 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
     cost = row_table([(name, value) for name, value in rows if value], estimate["name"])
     axes = [(str(axis["name"]), _axis_text(axis["values"])) for axis in estimate.get("axes") or ()]
     return Group(cost, Text(""), row_table(axes, "What the search varies")) if axes else cost
+
+
+def _decided(estimate: Mapping[str, Any]) -> str:
+    """Return what a replicated front takes.
+
+    >>> _decided({"trainings_decided": 39.7, "front_points": 6, "front_seeds": 3, "plain_trainings": 20})
+    'about 6 points of 3 seeds each take 40 plain trainings, more than the budget'
+    """
+    if (needed := estimate.get("trainings_decided")) is None:
+        return ""
+    front = f"about {estimate['front_points']} points of {estimate['front_seeds']} seeds each"
+    more = ", more than the budget" if needed > estimate["plain_trainings"] else ""
+    return f"{front} take {needed:.0f} plain trainings{more}"
 
 
 def _axis_text(values: Any) -> str:

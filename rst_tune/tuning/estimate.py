@@ -19,7 +19,7 @@ from rst_tune.training.workload import ClassifierWorkload, StepTime, Workload
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.axes import Range
 from rst_tune.tuning.backend.resources import Resources
-from rst_tune.tuning.experiment import Experiment
+from rst_tune.tuning.experiment import Confirm, Experiment
 from rst_tune.tuning.points import SAM, SGD, baselines
 from rst_tune.tuning.proposals import given_points
 from rst_tune.tuning.sampler import RandomSuggester
@@ -32,6 +32,9 @@ LEAST_TIMED = 10
 SAMPLES = 300  # of a space, for the mean cost of a configuration
 # Points of a delivered front: the mean over the searches of the suite (experiments/benchmarks/suite).
 TYPICAL_POINTS = 6
+# Plain trainings that they spend before the replicates, baselines not counted: at a budget of 40, replicates and
+# baselines take 30, and five searches of six deliver four points or more.
+SEARCH_TRAININGS = 10
 _TENTHS = [i / 10 for i in range(1, 10)]
 
 
@@ -42,8 +45,10 @@ class Estimate:
     `trials_unstopped` is how many configurations fit if nothing is stopped, `trials_stopped` if nearly everything is
     stopped at the first rung: the search ends between the two. `pairs_search` includes `pairs_baselines`, what the
     base optimizer at its lengths and SAM take. `plain_trainings` is the budget in trainings of the base optimizer at
-    the recipe's length. Where `cost` is seconds, pairs count with their time: they are plain steps. `axes` are what
-    the search varies: name, and values as a list or as low, high, log.
+    the recipe's length. `trainings_decided` is what a front of `front_points` replicated points takes in the same unit,
+    with `front_seeds` seeds each and for the baselines; None where the search replicates nothing. Where `cost` is
+    seconds, pairs count with their time: they are plain steps. `axes` are what the search varies: name,
+    and values as a list or as low, high, log.
     """
 
     name: str
@@ -58,6 +63,9 @@ class Estimate:
     pairs_search: float
     pairs_baselines: float
     pairs_confirm: float
+    trainings_decided: float | None
+    front_points: int
+    front_seeds: int
     pairs_per_trial: float
     trials_unstopped: int
     trials_stopped: int
@@ -153,10 +161,13 @@ class _Cost:
         self.baselines = sum(pairs(baselines(space) if isinstance(space, Space) else [SGD, SAM]))
         self.given = pairs(given_points(space, grid=experiment.sampler.name == "grid"))
         sampled = pairs(_samples(space)) if experiment.sampler.name != "grid" else self.given
-        self.mean, seeds = fmean(sampled), experiment.confirm.min_seeds
-        replicates = seeds * TYPICAL_POINTS * median(sampled) + (seeds - 1) * self.baselines
-        self.replicates = replicates / experiment.seeds if experiment.confirm.enabled else 0.0
-        """What the replicates of a typical front and of the baselines take."""
+        self.mean, self._median, self._seeds = fmean(sampled), median(sampled), experiment.seeds
+        self.points = min(TYPICAL_POINTS, experiment.confirm.candidates)
+        self.replicates = self.replicated(experiment.confirm.min_seeds) if experiment.confirm.enabled else 0.0
+
+    def replicated(self, seeds: int) -> float:
+        """Return what the replicates of a typical front and of the baselines take, their first seeds not counted."""
+        return (seeds * self.points * self._median + (seeds - 1) * self.baselines) / self._seeds
 
     def of(self, configurations: int) -> float:
         """Return the pairs of this many configurations, the given ones first."""
@@ -223,7 +234,8 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
     budget = searching + confirming
     rungs = experiment.fidelity.epochs(epochs)
     judged = rungs[0] / epochs if rungs and experiment.stopping.name != "none" else 1.0
-    grid = paper_grid_pairs(epochs * steps_per_epoch)
+    grid, front_seeds = paper_grid_pairs(epochs * steps_per_epoch), _front_seeds(experiment.confirm)
+    decided = (cost.replicated(front_seeds) + cost.baselines) / (epochs * steps_per_epoch) + SEARCH_TRAININGS
     hours = None if seconds is None else budget * seconds * devices / 3600
     trials = experiment.budget.trials
     return Estimate(
@@ -239,6 +251,9 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
         pairs_search=searching,
         pairs_baselines=cost.baselines,
         pairs_confirm=confirming,
+        trainings_decided=decided if experiment.confirm.enabled else None,
+        front_points=cost.points,
+        front_seeds=front_seeds,
         pairs_per_trial=cost.mean,
         trials_unstopped=trials or cost.configurations(searching),
         trials_stopped=trials or cost.configurations(searching / judged),
@@ -249,6 +264,11 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
         paper_grid_pairs=grid,
         paper_grid_device_hours=None if seconds is None else grid * seconds * devices / 3600,
     )
+
+
+def _front_seeds(confirm: Confirm) -> int:
+    """Return the seeds per point of a decided front: the usual number where a search has one seed per point."""
+    return confirm.min_seeds if confirm.min_seeds > 1 else Confirm().min_seeds
 
 
 def _budget_pairs(experiment: Experiment, recipe: int, cost: _Cost, seconds: float | None) -> tuple[float, float]:
