@@ -20,7 +20,7 @@ demo: $(STAMP)  ## a real search on digits: the front in the terminal, the path 
 	@$(BIN)/rst-tune run digits --output $(OUTPUT)
 
 test: $(STAMP)  ## all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests rst_tune
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests rst_tune
 
 check: $(STAMP)  ## lint, format, types
 	$(BIN)/ruff check .
@@ -37,7 +37,7 @@ results: $(STAMP)  ## docs/results.md from the kept records; FRESH=1 trains what
 	$(BIN)/python experiments/results/make.py $(if $(FRESH),--fresh)
 
 faults: $(STAMP)  ## the long form of the fault table: kills real processes for some minutes
-	$(BIN)/python -m pytest tests/faults tests/soak tests/tracking/test_server.py -m faults --long -q
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/faults tests/soak tests/tracking/test_server.py -m faults --long -q
 
 soak: $(STAMP)  ## random kills of the driver for MINUTES (10), then 10,000 damaged files; what failed is kept
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10)

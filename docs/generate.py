@@ -36,6 +36,7 @@ EXPERIMENT: dict[str, type[BaseModel]] = {
     "reference_point": parts.ReferencePoint,
 }
 NOTES = yaml.safe_load((Path(__file__).parent / "fields.yaml").read_text())
+FILLED_IN = {(parts.Experiment, "name"): "the file's name"}  # by the reader of the file, not by the model
 SPACE: dict[str, type[BaseModel]] = {"": Space, "a range": Range}
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<", "minLength": "length ≥"}
 
@@ -70,6 +71,7 @@ def _section(path: str, model: type[BaseModel]) -> str:
     rows = ["| field | type | default | description |", "| --- | --- | --- | --- |"]
     for name, field in schema["properties"].items():
         default = "needed" if name in schema.get("required", ()) else _default(model, name)
+        default = FILLED_IN.get((model, name), default)
         cells = [f"`{name}`", _type(field, schema.get("$defs", {})), default, notes.get(name, "")]
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n\n".join(filter(None, [f"## {path}" if path else "", described, "\n".join(rows)]))

@@ -47,7 +47,7 @@ class Browser:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._address + path, data, {"Content-Type": "application/json"}, method=verb)
         try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
+            with urllib.request.urlopen(request, timeout=600) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as error:
             raise RuntimeError(json.load(error)["value"]["message"]) from error
@@ -69,7 +69,7 @@ class Browser:
     def run(self, script: str, *args: Any) -> Any:
         return self.post("/execute/sync", script=script, args=list(args))
 
-    def wait(self, condition: str, seconds: float = 90.0) -> Any:
+    def wait(self, condition: str, seconds: float = 300.0) -> Any:
         """Return the first true value of a JavaScript expression."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:

@@ -14,6 +14,7 @@ sys.path.insert(0, str(SUITE))
 import ensemble  # noqa: E402
 from bank import Bank  # noqa: E402
 from grid_space import compute_space, rounded  # noqa: E402
+from simulated_tasks import FORMULAS, simulated_bank  # noqa: E402
 from tasks import TASKS  # noqa: E402
 
 from rst_tune import RST, schedules  # noqa: E402
@@ -82,6 +83,38 @@ def test_samples_lie_on_the_grid():
     samples = [space.sample(RandomSuggester(rng)) for _ in range(50)]
     assert all(rounded(params) == params for params in samples)
     assert {params["rule"] for params in samples} == {"sam", "s2sam"}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_simulated_task_has_the_errors_of_its_formula(name: str):
+    bank = simulated_bank(name)
+    for params in (SGD, LATE):
+        config, twin = bank.config(params), bank.config({**SGD, "horizon": 2.0})
+        errors, others = (np.array([bank.error(c, seed) for seed in range(4000)]) for c in (config, twin))
+        assert errors.mean() == pytest.approx(bank.truth([config])[0, 0], rel=0.01)
+        assert np.corrcoef(errors, others)[0, 1] > 0.2, "a seed is lucky for all configurations alike"
+    assert bank.curve(config, 7) == bank.curve(config, 7)
+
+
+def test_the_simulated_tasks_differ_in_what_pays():
+    pays, nothing, harms = (simulated_bank(name) for name in FORMULAS)
+    sam = {**SGD, "schedule": {"family": "constant", "p": 1.0}}
+    for bank, sign in ((pays, -1), (nothing, 0), (harms, 1)):
+        errors = bank.truth([bank.config(p) for p in (SGD, sam, {**SGD, "horizon": 2.0})])[:, 0]
+        assert np.sign(errors[1] - errors[0]) == sign
+        assert errors[2] < errors[0]
+
+
+def test_the_sentences_of_the_kept_searches_are_judged():
+    import decisions
+
+    simulated = [r for r in decisions.load() if r["task"] in FORMULAS]
+    assert len(simulated) == 3 * 16 * len(decisions.BUDGETS)
+    lines = decisions.table(decisions.scores(simulated[:8])).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == [
+        "| simulated-pays", "| all", "| version 0.1.0, its two tables",
+    ]  # fmt: skip
+    assert [line.split(" | ")[1] for line in lines[2:]] == ["8", "8", "32"]
 
 
 def test_the_kept_results_are_judged_without_any_data_set(monkeypatch: pytest.MonkeyPatch):

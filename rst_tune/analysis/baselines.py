@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary, mean_posterior
 from rst_tune.analysis.surrogate import Surrogate
 from rst_tune.records import PERCENT_ERROR, Metric
@@ -52,6 +53,11 @@ class Baselines:
     metric: Metric = PERCENT_ERROR
 
     @property
+    def noun(self) -> str:
+        """The name of the cost: compute or time."""
+        return labels.cost_noun(self.rows[0].config) if self.rows else "compute"
+
+    @property
     def curve(self) -> Rows:
         """The base optimizer, the most replicated summary of each length."""
         lengths: dict[float, ConfigSummary] = {}
@@ -72,13 +78,15 @@ class Baselines:
 
     @property
     def best_base(self) -> ConfigSummary | None:
-        """The base optimizer at its best length: the cheapest within one standard error of its lowest error."""
-        curve = [row for row in self.curve if row.seeds_total > 1] or list(self.curve)
-        best = min(curve, key=lambda r: r.error_mean, default=None)
+        """The base optimizer at its best length: the cheapest within one standard error of its lowest posterior error.
+
+        A length with one seed counts: where the budget ended before its replicates, it may still be the best one.
+        """
+        best = min(self.curve, key=lambda r: r.error_posterior, default=None)
         if best is None:
             return None
-        limit = best.error_mean + (best.error_sem or 0.0)
-        return min((row for row in curve if row.error_mean <= limit), key=lambda r: r.compute)
+        limit = best.error_posterior + (best.error_sem or 0.0)
+        return min((row for row in self.curve if row.error_posterior <= limit), key=lambda r: r.compute)
 
     @property
     def comparable(self) -> bool:

@@ -58,7 +58,7 @@ def _of_noise(rows: Rows) -> list[tuple[bool, str]]:
         (bool(single), f"{len(single)} of {len(rows)} configurations have one seed; P(non-dominated) shrinks them"),
         (
             better > 0 and not any(p.seeds_total == 1 for p in points),
-            f"{better} configurations with one seed look better than a point of the front, likely by luck: "
+            f"{better} of them {'looks' if better == 1 else 'look'} better than a point of the front, likely by luck: "
             "run a second seed",
         ),
     ]

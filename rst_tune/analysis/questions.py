@@ -1,8 +1,8 @@
 """The paper's questions, answered from one's own trials, each with an effect and its 95 % interval.
 
-Effects are in units of the error; below 0 means less error. Unless stated otherwise an effect is a coefficient
-of a least-squares fit over configurations, with cost and gamma, their squares and the rule as further regressors and
-a heteroscedasticity-consistent (HC3) interval.
+Effects are differences of errors; below 0 means less error. The text has them in the metric of the search. Unless
+stated otherwise an effect is a coefficient of a least-squares fit over configurations, with cost and gamma, their
+squares and the rule as further regressors and a heteroscedasticity-consistent (HC3) interval.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from scipy import stats
 
 from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary, mean_posterior
-from rst_tune.records import SearchStarted
+from rst_tune.records import PERCENT_ERROR, Metric, SearchStarted
 
 __all__ = ["Answer", "answers", "best_gamma", "constant_or_rest", "end_hurts", "end_weight", "half_cost"]
 
@@ -53,13 +53,14 @@ class _Question:
     verdicts: tuple[str, str, str]
     missing: str
 
-    def answer(self, effect: Effect | None, contrast: str, configurations: int) -> Answer:
+    def answer(self, effect: Effect | None, contrast: str, configurations: int, metric: Metric) -> Answer:
         value, low, high = effect or (None, None, None)
         verdict, text = "no data", f"not enough trials to tell: {self.missing}"
         if effect is not None:
             verdict = self.verdicts[0 if effect[2] < 0 else 1 if effect[1] > 0 else 2]
-            interval = f"95 % interval {low:+.2f} to {high:+.2f}"
-            text = f"{verdict}: {contrast}: {value:+.2f} points of error ({interval})"
+            gap, _, ends = metric.difference(*effect).partition(", ")
+            unit = f"points of {metric.name}" if metric.unit == "%" else f"in {metric.name}"
+            text = f"{verdict}: {contrast}: {gap} {unit} (95 % interval {ends})"
         return Answer(
             question=self.question, claim=self.claim, verdict=verdict, effect=value, low=low, high=high,
             configurations=configurations, text=text,
@@ -106,7 +107,7 @@ def answers(rows: Rows, header: SearchStarted) -> list[Answer]:
     """
     sampler: Mapping[str, Any] = header.experiment.get("sampler") or {}
     if sampler.get("name") == "grid":
-        return [end_hurts(rows), constant_or_rest(rows), best_gamma(rows), half_cost(rows)]
+        return [ask(rows, header.metric) for ask in (end_hurts, constant_or_rest, best_gamma, half_cost)]
     return [each.not_asked() for each in (_END_HURTS, _CONSTANT_OR_REST, _BEST_GAMMA, _HALF_COST)]
 
 
@@ -125,30 +126,31 @@ def _between(rows: Rows) -> list[ConfigSummary]:
     return [row for row in rows if 0.0 < row.extra_propagation < 1.0 and row.config.horizon == 1.0]
 
 
-def end_hurts(rows: Rows) -> Answer:
+def end_hurts(rows: Rows, metric: Metric = PERCENT_ERROR) -> Answer:
     """Compare schedules that end with SGD to schedules that end with SAM, at equal cost and gamma."""
     used = {row.config_id: weight for row in _between(rows) if abs(weight := end_weight(row) or 0.0) > LEANING}
     leaning = [row for row in rows if row.config_id in used]
     effect = _effect(leaning, [used[row.config_id] < 0 for row in leaning])
-    return _END_HURTS.answer(effect, "schedules that end with SGD, against those that end with SAM", len(leaning))
+    contrast = "schedules that end with SGD, against those that end with SAM"
+    return _END_HURTS.answer(effect, contrast, len(leaning), metric)
 
 
-def constant_or_rest(rows: Rows) -> Answer:
+def constant_or_rest(rows: Rows, metric: Metric = PERCENT_ERROR) -> Answer:
     """Compare constant schedules to all others, at equal cost and gamma."""
     used = _between(rows)
     effect = _effect(used, [row.config.family == "constant" for row in used])
-    return _CONSTANT_OR_REST.answer(effect, "constant schedules, against all others", len(used))
+    return _CONSTANT_OR_REST.answer(effect, "constant schedules, against all others", len(used), metric)
 
 
-def best_gamma(rows: Rows) -> Answer:
+def best_gamma(rows: Rows, metric: Metric = PERCENT_ERROR) -> Answer:
     """Compare gamma_rst in 0.8 ... 1 to all other values, at equal cost and within a family."""
     used = _between(rows)
     inside = [GAMMA_CLAIM[0] <= row.config.gamma_rst <= GAMMA_CLAIM[1] for row in used]
     effect = _effect(used, inside, gamma=False, family=True)
-    return _BEST_GAMMA.answer(effect, "gamma_rst in 0.8 to 1, against all other values", len(used))
+    return _BEST_GAMMA.answer(effect, "gamma_rst in 0.8 to 1, against all other values", len(used), metric)
 
 
-def half_cost(rows: Rows) -> Answer:
+def half_cost(rows: Rows, metric: Metric = PERCENT_ERROR) -> Answer:
     """Compare G-RST at about half the cost to SAM: the constant schedule nearest to cost 0.5 and gamma_rst 1.
 
     It is the nearest, not the best of many, so that it is not selected by luck. The interval is that of the posterior.
@@ -163,7 +165,8 @@ def half_cost(rows: Rows) -> Answer:
         sample = posterior.sample()
         low, high = np.quantile(sample[0] - sample[1], [0.025, 0.975])
         effect = (pair[0].error_mean - pair[1].error_mean, float(low), float(high))
-    return _HALF_COST.answer(effect, f"{labels.describe(pair[0].config)}, against SAM" if pair else "", len(pair))
+    contrast = f"{labels.describe(pair[0].config)}, against SAM" if pair else ""
+    return _HALF_COST.answer(effect, contrast, len(pair), metric)
 
 
 def _distance(row: ConfigSummary) -> tuple[bool, bool, float]:

@@ -166,7 +166,7 @@ def mean_posterior(points: Sequence[ConfigSummary], rows: Sequence[ConfigSummary
         return None
     stable = [row for row in everything if not row.diverged]
     stable = stable if any(row.seeds_total > 1 for row in stable) else everything
-    lowest = LEAST_ERROR * max(float(np.median([row.error_mean for row in stable])), LEAST_ERROR)
+    lowest = LEAST_ERROR * (float(np.median([row.error_mean for row in stable])) or LEAST_ERROR)
     errors = [{s: log(max(e, lowest)) for s, e in zip(row.seed_ids, row.errors, strict=True)} for row in stable]
     configs = [row.config for row in stable]
     features = FeatureEncoding.of(configs).encode(configs)

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
-from rst_tune.records.config import SchedulePreview, TrialConfig
+from rst_tune.records.config import RuleTimes, SchedulePreview, TrialConfig
 from rst_tune.records.metric import PERCENT_ERROR, Metric
 from rst_tune.records.trial import Phase, Role, Status
 
@@ -25,6 +26,32 @@ __all__ = [
     "parse_event",
 ]
 
+# What numpy's int64 holds: a damaged log may have any number of digits.
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class ResourcesRecord(BaseModel):
+    """What one trial occupies."""
+
+    workers: int = 1
+    gpus_per_worker: float = 0.0
+
+
+class TrackingRecord(BaseModel):
+    """Whether and where a search is tracked; the URI has no credentials."""
+
+    enabled: bool = True
+    uri: str | None = None
+
+
+class ExperimentRecord(BaseModel):
+    """The parts of an experiment that readers of a log use, with their types; None: the log does not have the part."""
+
+    budget: dict[str, float | None] | None = None
+    resources: ResourcesRecord | None = None
+    sampler: dict[str, Any] | None = None
+    tracking: TrackingRecord | None = None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
@@ -40,18 +67,27 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchStarted(Event):
-    """Identity and circumstances of the search, written once, as the first event."""
+    """Identity and circumstances of the search, written once, as the first event.
+
+    `times` are those that the cost of a configuration is computed with, where it is in seconds; None: in pairs.
+    """
 
     kind: ClassVar[str] = "search"
     search_id: str = ""
     name: str = ""
     experiment: Mapping[str, Any] = field(default_factory=dict)
     metric: Metric = PERCENT_ERROR
-    steps_per_epoch: int = 0
+    steps_per_epoch: _Count = 0
     data: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     devices: Mapping[str, float] = field(default_factory=dict)
     commit: str = ""
+    times: RuleTimes | None = None
+
+    @cached_property
+    def settings(self) -> ExperimentRecord:
+        """The experiment, as far as readers of the log use it; ValueError where a part has a wrong type."""
+        return ExperimentRecord.model_validate(self.experiment)
 
     @property
     def uid(self) -> str:
@@ -89,12 +125,12 @@ class TrialSampled(TrialEvent):
     """A trial was created: configuration, seed, length."""
 
     kind: ClassVar[str] = "trial"
-    number: int
+    number: _Count
     role: Role
     config_id: str
     config: TrialConfig
-    seed: int
-    epochs: int
+    seed: _Count
+    epochs: _Count
     full_horizon: bool
     preview: SchedulePreview = field(default_factory=SchedulePreview)
 
@@ -114,7 +150,7 @@ class EpochsReported(TrialEvent):
     """Metrics of one or more epochs, as columns; `first_epoch` counts from 1."""
 
     kind: ClassVar[str] = "epochs"
-    first_epoch: int
+    first_epoch: _Count
     metrics: Mapping[str, list[float]]
 
 
@@ -123,7 +159,7 @@ class RungReached(TrialEvent):
     """The trial reached a rung, and what was decided there."""
 
     kind: ClassVar[str] = "rung"
-    epoch: int
+    epoch: _Count
     error: float
     stop: bool = False
     reason: str = ""
@@ -160,20 +196,6 @@ _KINDS: dict[str, type[Event]] = {
 }  # fmt: skip
 
 
-class _Resources(BaseModel):
-    workers: int = 1
-    gpus_per_worker: float = 0.0
-
-
-class _Experiment(BaseModel):
-    """The parts of an experiment that readers of a log use, with their types."""
-
-    budget: dict[str, float | None] | None = None
-    resources: _Resources | None = None
-    sampler: dict[str, Any] | None = None
-    tracking: dict[str, Any] | None = None
-
-
 _VALIDATORS: dict[str, TypeAdapter[Event]] = {kind: TypeAdapter(each) for kind, each in _KINDS.items()}
 
 
@@ -185,7 +207,7 @@ def parse_event(data: Mapping[str, Any]) -> Event:
     try:
         event = _VALIDATORS[kind.kind].validate_python(dict(data))
         if isinstance(event, SearchStarted):
-            _Experiment.model_validate(event.experiment)
+            _ = event.settings
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a damaged {kind.kind!r} event: {error}") from error
     if isinstance(event, TrialSampled) and not event.config.is_plausible:

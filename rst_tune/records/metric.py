@@ -68,6 +68,17 @@ class Metric:
         return f"validation {self.name}" + (f", {self.unit}" if self.unit else "")
 
     @property
+    def objective(self) -> str:
+        """What is minimized, the error, in terms of the metric.
+
+        >>> Metric(name="RMSE", unit="").objective, Metric(name="accuracy", unit="", direction="maximize").objective
+        ('RMSE', '1 - accuracy')
+        """
+        if self.higher_is_better:
+            return f"{self.ideal:g} - {self.name}"
+        return f"{self.name} - {self.ideal:g}" if self.ideal else self.name
+
+    @property
     def title(self) -> str:
         """The head of a column."""
         return f"{self.name} {self.unit}".strip()

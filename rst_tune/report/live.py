@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -112,7 +112,12 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*args)  # type: ignore[arg-type]  # those of the server
 
     def do_GET(self) -> None:
-        """Answer with the page or its state. A page of another host, which a rebound name leads here, is refused."""
+        """Answer with the page or its state; a browser that is closed meanwhile needs none."""
+        with suppress(ConnectionError):
+            self._answer()
+
+    def _answer(self) -> None:
+        """Send the answer. A page of another host, which a rebound name leads here, is refused."""
         if not OWN_HOST.fullmatch(self.headers.get("Host", "")):
             return self._send(HTTPStatus.FORBIDDEN, "text/plain", "this page is for the loopback interface only")
         target = urlsplit(self.path)

@@ -88,8 +88,14 @@ def content(analysis: Analysis) -> Content:
     ]
     links = {"answer": "Answer", **{p.name: p.name.capitalize() for p in parts}, "trials": "Trials", "how": "How"}
     metric = analysis.search.metric
-    named = {"title": metric.title, "percent": metric.unit == "%", "up": not metric.higher_is_better}
-    data = {"figures": figure_data(parts), "trials": page_data.trial_columns(analysis), "metric": named}
+    named = {
+        "name": metric.name.lower(),
+        "title": metric.title,
+        "percent": metric.unit == "%",
+        "up": not metric.higher_is_better,
+    }
+    trials, cost = page_data.trial_columns(analysis), analysis.baselines.noun
+    data = {"figures": figure_data(parts), "trials": trials, "metric": named, "cost": cost}
     return Content(name=analysis.search.name, links=links, sections=sections, data=data)
 
 
@@ -238,7 +244,8 @@ def _trials(search: Search) -> str:
         return f'{head}<p class="missing">The record has no trial yet.</p></section>'
     return (
         f'{head}<p class="note">Every training of this search. A word filters the rows that contain it; '
-        "<code>error&lt;4</code>, <code>compute&lt;=0.5</code> or <code>gamma_rst&gt;1</code> compares a column.</p>"
+        f"<code>{escape_html(_filter_example(search.metric))}</code>, <code>compute&lt;=0.5</code> or "
+        "<code>gamma_rst&gt;1</code> compares a column.</p>"
         '<div class="filters"><label>Filter<input type="search" id="filter" autocomplete="off"></label>'
         '<label>Status<select id="only"><option value="">all</option></select></label>'
         '<label class="check"><input type="checkbox" id="front-only"> front only</label></div>'
@@ -247,6 +254,12 @@ def _trials(search: Search) -> str:
         '<table id="table"><thead><tr id="heads"></tr></thead><tbody id="rows"></tbody></table></div>'
         '<button type="button" id="more" hidden>Show 200 more</button></section>'
     )
+
+
+def _filter_example(metric: Metric) -> str:
+    """Return a comparison with the metric's column, which has the name of the metric or `error`."""
+    name = metric.name.lower() if metric.name.isidentifier() and metric.name.isascii() else "error"
+    return f"{name}{'>' if metric.higher_is_better else '<'}{4 if metric.unit == '%' else 0.5:g}"
 
 
 def _account(analysis: Analysis) -> str:

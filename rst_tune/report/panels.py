@@ -9,17 +9,17 @@ from rst_tune.analysis import labels
 from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.analysis.surface import error_surface
-from rst_tune.records import Metric, Status
+from rst_tune.records import Metric
 from rst_tune.report import figures, formatting
 from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.figures.front import visible_range
 from rst_tune.report.figures.space import MAX_COINS, MAX_LINES
+from rst_tune.report.status import FAILURES
 
 __all__ = ["FRONT_NOTE", "Panel", "baselines", "better_note", "figure_panel", "front_figure", "panels"]
 
 MAX_SCHEDULES = 12
 MAX_FAILURES = 8
-FAILURES = (Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED, Status.LOST)
 FRONT_NOTE = (
     " Markers are measured means, bars are one standard error over seeds. The line "
     "joins the front at the posterior means of the surrogate, which is fitted to all trials and corrects for lucky "
@@ -27,6 +27,11 @@ FRONT_NOTE = (
 )
 COMPUTE_NOTE = (
     " Compute counts forward-backward pairs: 1 × is one training of the base optimizer at the recipe's length."
+)
+
+TIME_NOTE = (
+    " Time is that of the training steps with passes, data and the rule's own work: 1 × is one training of the base "
+    "optimizer at the recipe's length."
 )
 
 
@@ -85,8 +90,10 @@ def baselines(analysis: Analysis) -> dict[str, ConfigSummary]:
 def _front(analysis: Analysis) -> Panel:
     points, metric = analysis.summaries, analysis.search.metric
     note = better_note(metric) + FRONT_NOTE
-    if CostAxis.of(points).lengths_differ:
-        note += COMPUTE_NOTE + " The dashed curve is the base optimizer trained longer or shorter."
+    axis = CostAxis.of(points)
+    note += TIME_NOTE if axis.timed else COMPUTE_NOTE if axis.lengths_differ else ""
+    if axis.lengths_differ:
+        note += " The dashed curve is the base optimizer trained longer or shorter."
     span = visible_range(points)
     above = sum(p.error_mean > span[1] for p in points) if span else 0
     if above:
@@ -196,6 +203,8 @@ def _timeline(analysis: Analysis) -> Panel:
 def _rungs(analysis: Analysis) -> Panel:
     note = "A rung that ranks configurations as the full training does has points that rise from left to right."
     known = "; ".join(map(str, analysis.rung_correlations))
-    note += f" Rank correlation with the final error: {known}." if known else ""
-    figure = figures.rungs(analysis.search.trials, analysis.search.metric)
-    return figure_panel("rungs", "Errors at the rungs and final errors", note, figure, half=True)
+    metric = analysis.search.metric
+    note += f" Rank correlation with the final {metric.name}: {known}." if known else ""
+    figure = figures.rungs(analysis.search.trials, metric)
+    title = f"{metric.name[:1].upper()}{metric.name[1:]} at the rungs and at the end"
+    return figure_panel("rungs", title, note, figure, half=True)

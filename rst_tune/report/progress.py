@@ -4,14 +4,15 @@ A running search is not analysed at every tick: the progress shows measured numb
 of the delivered front is that of `status_rows` and the page.
 """
 
+import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -44,15 +45,16 @@ class Snapshot:
     eta: float | None = None
 
     def parts(self) -> list[str]:
-        """Return the numbers as short texts, the phase and the counts of trials first."""
+        """Return the numbers as short texts, the first one with the phase and all counts of trials."""
         ended = sum(n for status, n in self.counts.items() if status.has_ended)
-        parts = [f"{PHASES[self.phase]}: {ended} trials ended, {self.counts.get(Status.RUNNING, 0)} running"]
-        parts += [f"{self.counts[s]} {s}" for s in ACCIDENTS if self.counts.get(s)]
-        parts += [f"{formatting.number(self.pairs)} pairs"]
+        trials = [f"{PHASES[self.phase]}: {ended} trials ended, {self.counts.get(Status.RUNNING, 0)} running"]
+        trials += [f"{self.counts[s]} {s}" for s in ACCIDENTS if self.counts.get(s)]
+        parts = [", ".join(trials), f"{formatting.number(self.pairs)} pairs"]
         parts += [f"{100 * self.share:.0f} % of the budget"] if self.share is not None else []
-        parts += [f"best measured {self.metric.phrase(self.measured_error)}"] if self.measured_error is not None else []
+        if self.measured_error is not None:
+            parts.append(f"measured: best {self.metric.phrase(self.measured_error)}")
         if self.measured_hypervolume is not None:
-            parts.append(f"measured hypervolume {self.measured_hypervolume:.3f}")
+            parts.append(f"hypervolume {formatting.number(self.measured_hypervolume, 3)}")
         return parts
 
     def time_left(self) -> str:
@@ -88,16 +90,28 @@ class ProgressView:
         self._live: Live | None = None
         self.period = 1.0 if console.is_terminal else 20.0
         self._last = float("-inf")
+        self._begun: tuple[float, float] | None = None
 
     def due(self) -> bool:
         """Return whether the next snapshot is due."""
         return not self._quiet and time.monotonic() - self._last >= self.period
 
+    def update(self, search: Callable[[], Search], spent: float, limit: float) -> None:
+        """Show a search if that is due; the time left is estimated by the pace since the first call."""
+        if not self.due():
+            return
+        now = time.monotonic()
+        self._begun = self._begun or (now, spent)
+        passed, done = now - self._begun[0], spent - self._begun[1]
+        finite = 0 < limit < math.inf
+        eta = passed * max(limit - spent, 0.0) / done if finite and done > 0 else None
+        self.show(snapshot(search(), share=spent / limit if finite else None, eta=eta))
+
     def show(self, snap: Snapshot) -> None:
         """Show a snapshot."""
         self._last = time.monotonic()
         if self._live is not None:
-            self._live.update(_table(snap), refresh=True)
+            self._live.update(_lines(snap), refresh=True)
         elif not self._quiet:
             self._console.print(Text(snap.line()), soft_wrap=True)
 
@@ -115,10 +129,11 @@ class ProgressView:
             self._live = None
 
 
-def _table(snap: Snapshot) -> Table:
-    table = Table.grid(padding=(0, 2))
+def _lines(snap: Snapshot) -> Group:
     head, *rest = snap.parts()
-    table.add_row(Text(head, style="bold"), Text(", ".join(rest)))
+    lines: list[RenderableType] = [Text(head, style="bold"), Text(", ".join(rest))]
     if snap.share is not None:
-        table.add_row(ProgressBar(total=1.0, completed=min(snap.share, 1.0), width=40), snap.time_left())
-    return table
+        bar = Table.grid(padding=(0, 2))
+        bar.add_row(ProgressBar(total=1.0, completed=min(snap.share, 1.0), width=40), snap.time_left())
+        lines.append(bar)
+    return Group(*lines)

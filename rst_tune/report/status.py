@@ -2,16 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from rst_tune.analysis.analysis import Analysis
-from rst_tune.records import Phase, Role, Search
+from rst_tune.records import Phase, Role, Search, Status
 from rst_tune.report.formatting import json_safe
 
-__all__ = ["PHASES", "budget_progress", "plain_trainings", "status_rows"]
+__all__ = ["FAILURES", "PHASES", "budget_progress", "plain_trainings", "status_rows"]
 
+FAILURES = (Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED, Status.LOST)
 PHASES = {
     Phase.SEARCH: "searching",
     Phase.CONFIRM: "confirming",
@@ -23,10 +23,12 @@ PHASES = {
 def status_rows(analysis: Analysis) -> dict[str, Any]:
     """Return the state of a search, ready for JSON; what is unknown or not finite is None.
 
-    `hypervolume` is that of the delivered front, `best_error` the lowest measured error of one finished trial,
-    `share` the spent part of the budget and `eta` the remaining time in seconds.
+    `hypervolume` is that of the delivered front, `best_error` the lowest measured error of one finished trial and
+    `best_value` the same as the metric is written, `share` the spent part of the budget and `eta` the remaining time in
+    seconds.
     """
     search, point = analysis.search, analysis.reference
+    best = min((t.error for t in search.finished() if t.error is not None), default=None)
     rows = {
         "name": search.name,
         "search_id": search.header.search_id,
@@ -42,19 +44,29 @@ def status_rows(analysis: Analysis) -> dict[str, Any]:
         "front_size": len(analysis.points),
         "hypervolume": analysis.hypervolume if analysis.points else None,
         "reference": {"error": point[0], "compute": point[1]} if point else None,
-        "best_error": min((t.error for t in search.finished() if t.error is not None), default=None),
+        "metric": search.metric.name,
+        "best_error": best,
+        "best_value": None if best is None else search.metric.value(best),
         "rung_correlations": [{**asdict(rung), "share": rung.share} for rung in analysis.rung_correlations],
+        "last_failure": _last_failure(search),
         "updated_at": search.updated_at or None,
     }
     plain: dict[str, Any] = json_safe(rows)
     return plain
 
 
+def _last_failure(search: Search) -> str | None:
+    """Return the trial that failed last, with its reason; None where none failed."""
+    failed = [t for t in search.trials if t.status in FAILURES]
+    last = max(failed, key=lambda t: t.ended_at or 0.0, default=None)
+    return None if last is None else f"#{last.number} {last.status}: {last.reason or 'no reason given'}"
+
+
 def plain_trainings(search: Search) -> float | None:
-    """Return the pairs spent over those of one base-optimizer training of the recipe's length; None without trials."""
+    """Return the cost so far over that of one base-optimizer training of the recipe's length; None without trials."""
     configs = (t.config for t in search.trials)
     pairs = next((c.total_steps / c.horizon for c in configs if c.total_steps and c.horizon), None)
-    return search.pairs / pairs if pairs else None
+    return sum(t.pairs * t.config.pair_weight for t in search.trials) / pairs if pairs else None
 
 
 def budget_progress(search: Search) -> dict[str, float | None]:
@@ -68,13 +80,13 @@ def budget_progress(search: Search) -> dict[str, float | None]:
 
 def _budget(search: Search) -> dict[str, dict[str, float]]:
     """Return each limit of the experiment's budget with what is left of it."""
-    limits: Mapping[str, Any] = search.header.experiment.get("budget") or {}
+    limits = search.header.settings.budget or {}
     spent = {
         "pairs": search.pairs,
         "trainings": plain_trainings(search) or 0.0,
-        "epochs": search.pairs / (search.header.steps_per_epoch or 1),
+        "epochs": sum(t.pairs * t.config.pair_weight for t in search.trials) / (search.header.steps_per_epoch or 1),
         "trials": float(len({t.config_id for t in search.trials if t.role is Role.SEARCH})),
         "device_hours": search.device_hours,
     }
-    given = {name: float(limits[name]) for name in spent if isinstance(limits.get(name), int | float)}
+    given = {name: limit for name in spent if (limit := limits.get(name)) is not None}
     return {name: {"limit": limit, "left": max(0.0, limit - spent[name])} for name, limit in given.items()}

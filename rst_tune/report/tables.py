@@ -42,33 +42,52 @@ def _hours(value: float | None) -> str:
 def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
     """Return what a search tries per axis, and its cost beside that of the paper's grid.
 
-    The keys are those of `Estimate.to_dict`. `plain_trainings`, `pairs_per_trial` and `axes` may be missing.
+    The keys are those of `Estimate.to_dict`. `plain_trainings`, `pairs_per_trial`, `trainings_decided`
+    and `axes` may be missing.
     """
     rungs = ", ".join(map(str, estimate["rungs"])) or "none"
     pair = estimate["seconds_per_pair"]
     pairs = {name: formatting.number(estimate[f"pairs_{name}"]) for name in ("search", "confirm")}
-    grid_time = _hours(estimate["paper_grid_device_hours"])
+    grid_hours = estimate["paper_grid_device_hours"]
+    grid_time = "" if grid_hours is None else f" ({_hours(grid_hours)})"
     share = estimate["pairs_budget"] / estimate["paper_grid_pairs"]
     trainings, per_trial = estimate.get("plain_trainings"), estimate.get("pairs_per_trial")
     plain = estimate["epochs"] * estimate["steps_per_epoch"]
+    unit, noun = ("plain step", "time") if estimate.get("cost") == "seconds" else ("pair", "compute")
     rows = [
         ("search", estimate["search_id"]),
         ("plain training", f"{estimate['epochs']} epochs of {estimate['steps_per_epoch']} steps; "
          f"rungs at epochs {rungs}"),
         ("budget", "" if trainings is None else f"{formatting.number(trainings)} plain trainings"),
-        ("mean trial", "" if not per_trial or not plain else f"{formatting.multiple(per_trial / plain)} compute"),
+        ("decided front", _decided(estimate)),
+        ("mean trial", "" if not per_trial or not plain else f"{formatting.multiple(per_trial / plain)} {noun}"),
         ("configurations", f"{estimate['trials_unstopped']:,} if none is stopped, "
          f"at most {estimate['trials_stopped']:,}"),
-        ("propagation pairs", f"{pairs['search']} for the search, {pairs['confirm']} for the confirmation"),
-        ("time per pair", "not measured" if pair is None else f"{1000 * pair:.2f} ms, measured here"),
+        ("propagation pairs" if unit == "pair" else "time in plain steps",
+         f"{pairs['search']} for the search, {pairs['confirm']} for the confirmation"),
+        (f"time per {unit}", "not measured" if pair is None else f"{1000 * pair:.2f} ms, measured here"),
         ("device time", _hours(estimate["device_hours"])),
-        ("wall time", f"{_hours(estimate['wall_hours'])} with {estimate['slots']} concurrent trials"),
-        ("grid of the paper", f"{formatting.number(estimate['paper_grid_pairs'])} pairs ({grid_time})"),
+        ("wall time", _hours(estimate["wall_hours"])),
+        ("concurrent trials", f"{estimate['slots']}"),
+        ("grid of the paper", f"{formatting.number(estimate['paper_grid_pairs'])} pairs{grid_time}"),
         ("share of that grid", f"{formatting.number(100 * share, 3)} %"),
     ]  # fmt: skip
     cost = row_table([(name, value) for name, value in rows if value], estimate["name"])
     axes = [(str(axis["name"]), _axis_text(axis["values"])) for axis in estimate.get("axes") or ()]
     return Group(cost, Text(""), row_table(axes, "What the search varies")) if axes else cost
+
+
+def _decided(estimate: Mapping[str, Any]) -> str:
+    """Return what a replicated front takes.
+
+    >>> _decided({"trainings_decided": 39.7, "front_points": 6, "front_seeds": 3, "plain_trainings": 20})
+    'about 6 points of 3 seeds each take 40 plain trainings, more than the budget'
+    """
+    if (needed := estimate.get("trainings_decided")) is None:
+        return ""
+    front = f"about {estimate['front_points']} points of {estimate['front_seeds']} seeds each"
+    more = ", more than the budget" if needed > estimate["plain_trainings"] else ""
+    return f"{front} take {needed:.0f} plain trainings{more}"
 
 
 def _axis_text(values: Any) -> str:

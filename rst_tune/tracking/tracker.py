@@ -13,9 +13,9 @@ from rst_tune.records import LOG_NAME
 from rst_tune.redaction import redact_text
 from rst_tune.tracking.client import quiet, resolve_uri
 from rst_tune.tracking.mapping import MetricPoint, milliseconds
-from rst_tune.tracking.syncer import Syncer, SyncResult, enqueue
+from rst_tune.tracking.syncer import Syncer, SyncResult, SyncState, enqueue
 
-__all__ = ["NullTracker", "Tracker", "log_results", "sync"]
+__all__ = ["NullTracker", "Tracker", "has_results", "log_results", "sync"]
 
 log = logging.getLogger(__name__)
 
@@ -161,17 +161,27 @@ class _SystemMetrics:
         ]
 
 
-def sync(
-    directory: Path | str, uri: str | None = None, experiment: str | None = None, *, analysis: Analysis | None = None
-) -> SyncResult:
+def sync(directory: Path | str, uri: str | None = None, *, analysis: Analysis | None = None) -> SyncResult:
     """Sync everything that is in the event log of a search now.
 
     Raises:
         BusyError: another process syncs the search.
         InputError: there is no search, or the URI is wrong.
     """
-    syncer = Syncer(Path(directory), uri, experiment)
+    syncer = Syncer(Path(directory), uri)
     return syncer.run(lock_timeout=LOCK_SECONDS, verify=True, analysis=analysis)
+
+
+def has_results(analysis: Analysis, uri: str | None = None) -> bool:
+    """Return whether events, files and models of a search were sent; the store is not asked."""
+    try:
+        syncer = Syncer(analysis.search.directory, uri)
+    except InputError:
+        return False
+    syncer.index.read()
+    state = SyncState.load(syncer.path)
+    models = all(point.trial_key in state.models for point in analysis.confirmed)
+    return models and state.up_to_date and syncer.pending(state) == 0
 
 
 def log_results(

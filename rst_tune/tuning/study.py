@@ -106,7 +106,7 @@ def _open_study(experiment: Experiment, storage: BaseStorage, uid: str) -> optun
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study.set_metric_names(["error", "compute"])
+        study.set_metric_names([experiment.metric.objective, "compute"])
     described = {name: experiment.public()[name] for name in ("description", "task", "budget")}
     for name in described.keys() - study.user_attrs.keys():  # Optuna's dashboard shows them
         study.set_user_attr(name, described[name])

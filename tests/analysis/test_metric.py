@@ -7,11 +7,13 @@ import pytest
 from rich.console import Console
 
 from rst_tune.analysis.analysis import analyze
+from rst_tune.analysis.compare import compare
 from rst_tune.analysis.export import trial_rows
 from rst_tune.analysis.replicates import chance_error
 from rst_tune.errors import InputError
 from rst_tune.records import Metric, load
-from rst_tune.report import figures, page, terminal
+from rst_tune.report import comparison_page, figures, page, terminal
+from rst_tune.report.status import status_rows
 from tests.analysis.synthetic import write_search
 
 RMSE = Metric(name="RMSE", unit="")
@@ -39,13 +41,14 @@ def measured_by(search, metric, scale):
     return replace(search, header=header, trials=trials, reference=reference)
 
 
-@pytest.mark.parametrize(("metric", "scale"), [(RMSE, 1e-4), (RMSE, 1e4), (ACCURACY, 0.01)])
+@pytest.mark.parametrize(("metric", "scale"), [(RMSE, 1e-6), (RMSE, 1e4), (ACCURACY, 0.01)])
 def test_the_front_does_not_depend_on_the_unit(search, metric, scale):
     percent, other = (analyze(measured_by(search, m, s)) for m, s in ((Metric(), 1.0), (metric, scale)))
     assert [p.config_id for p in other.points] == [p.config_id for p in percent.points]
     assert other.recommended.config_id == percent.recommended.config_id
     for mine, theirs in zip(other.points, percent.points, strict=True):
         assert mine.error_posterior == pytest.approx(scale * theirs.error_posterior, rel=1e-6)
+        assert mine.p_nondominated == pytest.approx(theirs.p_nondominated, abs=1e-6)
 
 
 def test_everything_that_is_read_names_the_metric(search):
@@ -58,11 +61,35 @@ def test_everything_that_is_read_names_the_metric(search):
         assert "accuracy" in text
         assert "error %" not in text
     assert value in page.render(found)
+    assert "accuracy&gt;0.5" in page.render(found)
+    assert status_rows(found)["best_value"] == 1 - status_rows(found)["best_error"]
     assert "test accuracy 0.9" in found.sentence(best)
     row = found.rows([best])[0]
     assert (row["metric"], row["value_mean"]) == ("accuracy", 1 - best.error_mean)
     trial = trial_rows(found.search)[0]
     assert (trial["metric"], trial["value"]) == ("accuracy", 1 - trial["error"])
+
+
+def test_a_comparison_has_the_direction_of_the_metric(search):
+    found = analyze(measured_by(search, ACCURACY, 0.01))
+    made = compare([found, analyze(measured_by(search, ACCURACY, 0.012))])
+    html = comparison_page.render(made)
+    assert "accuracy within " in html
+    assert "above 0 is better" in html
+    assert "error within" not in html
+
+
+def test_the_questions_of_the_paper_are_answered_in_the_metric(search):
+    grid = replace(search.header, experiment={**search.header.experiment, "sampler": {"name": "grid"}})
+    percent = analyze(replace(search, header=grid)).questions
+    other = analyze(measured_by(replace(search, header=grid), ACCURACY, 0.01)).questions
+    known = [(p, o) for p, o in zip(percent, other, strict=True) if p.effect is not None]
+    assert known
+    for mine, theirs in known:
+        assert f"{mine.effect:+.2f} points of error" in mine.text
+        assert theirs.effect == pytest.approx(0.01 * mine.effect)
+        ends = ACCURACY.difference(theirs.effect, theirs.low, theirs.high).split(", ")[1]
+        assert theirs.text.endswith(f"in accuracy (95 % interval {ends})")
 
 
 def test_figures_draw_the_values_of_a_maximized_metric(search):

@@ -146,7 +146,7 @@ def ray_options(text: str) -> set[str]:
 
 def known_options(command: str) -> set[str]:
     ray = Path(sys.executable).with_name("ray")
-    text = subprocess.run([str(ray), command, "--help"], capture_output=True, text=True, timeout=120).stdout
+    text = subprocess.run([str(ray), command, "--help"], capture_output=True, text=True, timeout=600).stdout
     return set(re.findall(r"--[a-z][a-z-]+", text))
 
 

@@ -15,6 +15,6 @@ FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.ipynb")))
 def test_a_notebook_runs(name):
     notebook = nbformat.read(FOLDER / name, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=400, resources={"metadata": {"path": str(FOLDER)}}).execute()
+    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(FOLDER)}}).execute()
     shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert any("data" in output or "text" in output for output in shown)

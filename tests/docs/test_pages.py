@@ -1,4 +1,7 @@
-"""Every snippet of docs/ works: Python runs, YAML loads, commands parse. Blocks marked `.norun` are only read."""
+"""Every snippet of docs/ works: Python runs, YAML loads, commands parse.
+
+Python marked `.norun` starts a search: its lines stand in an example or in the README, which are run.
+"""
 
 import importlib.util
 import re
@@ -12,18 +15,25 @@ import typer
 import yaml
 
 from rst_tune.cli import app
+from rst_tune.records import Metric
+from rst_tune.training.function_run import FunctionRun, RunSpec
+from rst_tune.training.task import Method
 from rst_tune.tuning.experiment import load_experiment
 from rst_tune.tuning.space import Space
 from tests.browser import MISSING, browser
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(p for folder in (".", "concepts", "howto") for p in (ROOT / "docs" / folder).glob("*.md"))
+METHOD = Method(schedule={"family": "constant", "p": 0.5})
+METRIC = Metric(name="loss", unit="")
 INSTALLED = all(importlib.util.find_spec(name) for name in ("mkdocs", "material", "mkdocstrings"))
 
 
 def snippets(language: str) -> list[tuple[str, str]]:
     """Return (page, code) of all blocks of a language."""
-    blocks = [(page, re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)) for page in PAGES]
+    blocks = [
+        (page, re.findall(rf"```{re.escape(language)}\n(.*?)```", page.read_text(), flags=re.DOTALL)) for page in PAGES
+    ]
     return [(str(page.relative_to(ROOT / "docs")), block) for page, found in blocks for block in found]
 
 
@@ -31,9 +41,30 @@ def test_there_are_snippets_of_every_kind():
     assert min(len(snippets(language)) for language in ("python", "yaml", "bash")) >= 4
 
 
-@pytest.mark.parametrize(("page", "code"), snippets("python"), ids=lambda text: text[:24])
-def test_python_runs(page, code):
-    exec(compile(code, page, "exec"), {"__name__": "snippet"})
+@pytest.mark.parametrize("page", sorted({page for page, _ in snippets("python")}))
+def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
+    """Run the blocks of a page one after another, and one epoch of the training function, if there is one."""
+    for package in ("lightning", "transformers"):
+        if f"integrations.{package}" in (ROOT / "docs" / page).read_text():
+            pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "snippet"}
+    for code in (code for name, code in snippets("python") if name == page):
+        exec(compile(code, page, "exec"), names)
+    if "train" in names:
+        run = FunctionRun(
+            RunSpec(name="own", function=names["train"], method=METHOD, metric=METRIC, seed=0, epochs=2, rho=0.1)
+        )
+        run.epoch()
+        assert run.history["loss"]
+        run.close()
+
+
+def test_python_that_is_not_run_here_is_run_elsewhere():
+    run = "".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "examples").glob("*.py")])
+    lines = {line.strip() for line in run.splitlines()}
+    for page, code in snippets("{.python .norun}"):
+        assert not [line for line in code.splitlines() if line.strip() not in lines], page
 
 
 @pytest.mark.parametrize(("page", "text"), snippets("yaml"), ids=lambda text: text[:24])
@@ -80,7 +111,7 @@ def site(tmp_path_factory):
         pytest.skip("needs pip install 'rst_tune[docs]'; `make docs` installs it")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -109,7 +140,7 @@ def test_every_link_of_the_site_has_its_target(site):
 
 def test_the_reference_has_every_field(site):
     text = (site / "reference" / "experiment.html").read_text()
-    for field in ("label_noise", "device_hours", "checkpoint_seconds", "min_finished", "budget_fraction"):
+    for field in ("label_noise", "device_hours", "checkpoint_seconds", "min_finished", "max_seeds"):
         assert f"<code>{field}</code>" in text
 
 

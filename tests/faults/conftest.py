@@ -1,4 +1,4 @@
-"""A real cluster for the fault tests, started once per session, and an undisturbed search to compare with."""
+"""The surroundings of drivers and nodes, and an undisturbed search to compare with."""
 
 import os
 from pathlib import Path
@@ -24,34 +24,12 @@ def environment():
     changes = {
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_worker_niceness": "0",  # on a busy machine a nice worker starves, and every row takes minutes
+        "RAY_worker_niceness": "0",  # of the nodes that a test adds
     }
     with pytest.MonkeyPatch.context() as patch:
         for name, value in changes.items():
             patch.setenv(name, value)
         yield
-
-
-def _start_cluster(attempts: int = 3):
-    """Start a head node. Ray gives its processes 30 s, which a busy machine may not keep: then once more."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    head = {"num_cpus": 1, "num_gpus": 1, "node_ip_address": ray.util.get_node_ip_address()}
-    try:
-        return Cluster(initialize_head=True, head_node_args=head)
-    except Exception:
-        if attempts == 1:
-            raise
-        return _start_cluster(attempts - 1)
-
-
-@pytest.fixture(scope="session")
-def cluster(environment):
-    """A cluster of one node; a test may add another one, at an address of its own."""
-    started = _start_cluster()
-    yield started
-    started.shutdown()
 
 
 @pytest.fixture(scope="session")

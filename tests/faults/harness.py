@@ -1,9 +1,9 @@
 """Real searches in real processes: start, watch, kill, compare."""
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -44,6 +44,57 @@ def write_experiment(folder: Path, **changes) -> Path:
     return path
 
 
+# Importing torch, Ray and the rest takes seconds of CPU: one process does it, and every driver is a fork of it.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["rst_tune.cli", "rst_tune.api", "rst_tune.tuning.backend.ray", "sklearn.datasets",
+                               "torch._dynamo", "mlflow", "plotly.graph_objects", "tests.faults.harness"])  # fmt: skip
+
+
+def _drive(words: list[str], before: str, text: Path, environment: dict[str, str]) -> None:
+    """Become the command `rst-tune`, in a session of its own that writes to a file."""
+    os.setsid()
+    # Tests that run in the background of a shell inherit "ignore Ctrl-C"; a driver in a terminal does not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(text.parent)
+    with text.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv = ["rst-tune", *words]
+    exec(f"{before}\n{MAIN}", {})
+
+
+def patient_task(file: Path, passes: int = 0) -> dict:
+    """Return the task whose model waits for a file, however long everything else takes on a busy machine.
+
+    Eight passes are one epoch with SAM and two without: a trial that waits behind them has a checkpoint.
+    """
+    model = {"name": "tests.faults.fault_models:patient", "options": {"file": str(file), "passes": passes}}
+    return {**EXPERIMENT["task"], "model": model}
+
+
+class Process:
+    """A fork that is waited for as a `subprocess.Popen` is."""
+
+    def __init__(self, *arguments: object) -> None:
+        self._process = _FORKS.Process(target=_drive, args=arguments)
+        self._process.start()
+        self.pid = self._process.pid
+        self.kill = self._process.kill
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    returncode = property(poll)
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        code = self._process.exitcode
+        assert code is not None, f"no end within {timeout} s"
+        return code
+
+
 class Driver:
     """One `rst-tune run` in a session of its own."""
 
@@ -55,22 +106,19 @@ class Driver:
         *settings: str,
         options: tuple[str, ...] = (),
         before: str = "",
+        text: str = "driver.txt",
     ) -> None:
         """Start it. `before` is Python that the process runs first, to change its surroundings."""
         words = ["run", str(experiment), "--output", str(output), "--quiet", *(f"--set={s}" for s in settings)]
         words += ["--address", address, *options] if address else options
         self.output = output
-        self._text = (experiment.parent / "driver.txt").open("w+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", f"{before}\n{MAIN}", *words], stdout=self._text, stderr=subprocess.STDOUT,
-            cwd=experiment.parent, start_new_session=True, env={**os.environ, "COLUMNS": "200"},
-            # Tests that run in the background of a shell inherit "ignore Ctrl-C"; a driver in a terminal does not.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )  # fmt: skip
+        self._text = experiment.parent / text
+        self._text.write_text("")
+        self.process = Process(words, before, self._text, {**os.environ, "COLUMNS": "200"})
 
     def signal(self, number: int) -> None:
         if self.process.poll() is None:
-            self.process.send_signal(number)
+            os.kill(self.process.pid, number)
 
     def end(self) -> None:
         """Leave no process of the driver behind."""
@@ -81,7 +129,6 @@ class Driver:
         for process in family:
             if process.is_running():
                 process.kill()
-        self._text.close()
 
     def family(self) -> list[psutil.Process]:
         return _family(self.process.pid)
@@ -91,7 +138,7 @@ class Driver:
 
     @property
     def text(self) -> str:
-        return Path(self._text.name).read_text()
+        return self._text.read_text()
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait for a condition while the search runs."""
@@ -188,7 +235,7 @@ def results(output: Path) -> dict[str, dict]:
     return {event["key"]: event for event in ends}
 
 
-def gone(processes: list[psutil.Process], seconds: float = 30) -> list[psutil.Process]:
+def gone(processes: list[psutil.Process], seconds: float = 300) -> list[psutil.Process]:
     """Return the processes that are still there after a while."""
     return psutil.wait_procs(processes, timeout=seconds)[1]
 

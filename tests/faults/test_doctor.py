@@ -11,7 +11,7 @@ from rst_tune.tuning import doctor
 from tests.faults.harness import write_experiment
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def two_nodes(cluster):
     node = cluster.add_node(num_cpus=1, num_gpus=1, node_ip_address="127.0.0.4")
     yield cluster.address

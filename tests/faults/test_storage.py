@@ -17,6 +17,7 @@ from tests.faults.harness import (
     checkpointed,
     driver,
     events,
+    patient_task,
     phases,
     run,
     starts,
@@ -26,7 +27,7 @@ from tests.faults.harness import (
 
 
 def command(*words) -> bool:
-    return subprocess.run([str(word) for word in words], capture_output=True, timeout=20).returncode == 0
+    return subprocess.run([str(word) for word in words], capture_output=True, timeout=600).returncode == 0
 
 
 @pytest.fixture
@@ -124,12 +125,16 @@ def test_a_directory_that_becomes_read_only_stops_the_search(cluster, undisturbe
 
 
 def test_damaged_files_are_named_and_set_aside(cluster, undisturbed, tmp_path, say):
-    output, path = tmp_path / "output", write_experiment(tmp_path)
+    output, go = tmp_path / "output", tmp_path / "go"
+    # Between the passes of the first trial, the base optimizer, and those of the second one, SAM.
+    path = write_experiment(tmp_path, task=patient_task(go, passes=30))
     with driver(path, output, cluster.address) as search:
-        search.until(lambda: len(starts(output)) > 2 and checkpointed(output), "a checkpoint of a later trial")
+        search.until(lambda: len(starts(output)) > 1, "the second trial")
+        key = starts(output)[-1]["key"]
+        search.until(lambda: key in checkpointed(output), "its checkpoint")
         search.process.kill()
         search.process.wait()
-    (key,) = checkpointed(output)[-1:]
+    go.touch()
     damage_middle(output / "checkpoints" / key / "run.pt")
     half = cut_last_line(output / LOG_NAME)
     cut_last_line(output / JOURNAL_NAME)

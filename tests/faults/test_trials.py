@@ -9,7 +9,7 @@ from tests.faults.agreement import assert_study_agrees, states
 from tests.faults.fault_models import MOODS
 from tests.faults.harness import EXPERIMENT, assert_whole, driver, run, starts, write_experiment
 
-LIMIT_MINUTES = 0.5  # long enough for a good trial on a busy machine
+LIMIT_MINUTES = 1  # long enough for a good trial in a new process on a busy machine
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ def ranks(request, tmp_path_factory):
     script = str(Path(__file__).with_name("ddp_runs.py"))
     launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [sys.executable, "-m", *launcher, script, request.param, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return [torch.load(folder / f"{request.param}{rank}.pt") for rank in (0, 1)]
 

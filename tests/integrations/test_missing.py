@@ -8,7 +8,7 @@ import pytest
 
 def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def without(*packages: str) -> str:

@@ -111,18 +111,16 @@ def test_the_searcher_gives_ordinary_values_and_is_saved_and_restored(tmp_path):
     assert again.suggest("next") == searcher.suggest("next")
 
 
-@pytest.fixture(scope="module")
-def cluster():
+@pytest.fixture
+def connected(cluster):
     import ray
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_worker_niceness", "0")  # on a busy machine a nice worker starves
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-        yield
-        ray.shutdown()
+    ray.init(address=cluster.address, log_to_driver=False)
+    yield
+    ray.shutdown()
 
 
-def test_a_training_function_is_a_conventional_trainable(cluster, tmp_path):
+def test_a_training_function_is_a_conventional_trainable(connected, tmp_path):
     space = search_space(flag=tune.grid_search(["", str(tmp_path / "flag")]), lr=0.05, seed=5, rho=0.05)
     fixed = {"family": "constant", "extra_propagation": 0.5, "shape": 0.0, "gamma_gnr": 2.0}
     results = tune.Tuner(

@@ -98,7 +98,7 @@ def run_ranks(script, folder):
     command = [sys.executable, str(Path(__file__).with_name(script))]
     processes = [subprocess.Popen([*command, str(rank), str(folder)]) for rank in (0, 1)]
     try:
-        assert [process.wait(timeout=240) for process in processes] == [0, 0]
+        assert [process.wait(timeout=600) for process in processes] == [0, 0]
     finally:
         for process in processes:
             process.kill()

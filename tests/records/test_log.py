@@ -63,3 +63,14 @@ def test_the_synthetic_schedules_are_schedules_of_the_package(tmp_path):
     for trial in records.load(write_search(tmp_path, trials=40)).trials:
         mean = schedules.from_dict(trial.config.schedule).extra_propagation(1000)
         assert mean == pytest.approx(trial.extra_propagation, abs=1e-6)
+
+
+@pytest.mark.parametrize(("field", "value"), [("seed", 10**30), ("seed", -1), ("epochs", 2**63), ("number", -5)])
+def test_a_number_that_no_search_writes_makes_a_damaged_line(tmp_path, field, value):
+    path = write_search(tmp_path, trials=6) / records.LOG_NAME
+    whole = len(records.load(tmp_path).trials)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    next(line for line in lines if line["event"] == "trial")[field] = value
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.warns(UserWarning, match="damaged line"):
+        assert len(records.load(tmp_path).trials) == whole - 1

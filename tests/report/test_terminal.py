@@ -201,10 +201,9 @@ def test_progress_shows_measured_numbers_and_says_so(analysis):
     snap = snapshot(analysis.search, share=0.25, eta=90)
     line = snap.line()
     assert line.startswith("done: ")
-    assert "measured hypervolume" in line
     assert "25 % of the budget" in line
     assert line.endswith("about 90 s left")
-    assert f"best measured error {min(t.error for t in analysis.search.finished()):.2f} %" in line
+    assert f"measured: best error {min(t.error for t in analysis.search.finished()):.2f} %, hypervolume " in line
     console = Console(file=io.StringIO(), width=80)
     view = ProgressView(console)
     assert view.due()
@@ -212,6 +211,31 @@ def test_progress_shows_measured_numbers_and_says_so(analysis):
         view.show(snap)
     assert console.file.getvalue().strip() == line
     assert not view.due()
+
+
+def test_progress_estimates_the_time_left_by_the_pace_so_far(analysis):
+    console = Console(file=io.StringIO(), width=80)
+    view = ProgressView(console)
+    for spent, limit in ((10.0, 100.0), (60.0, 100.0), (60.0, INF)):
+        view.period = 0.0
+        view.update(lambda: analysis.search, spent, limit)
+    view.period = 20.0
+    view.update(lambda: pytest.fail("the next one is not due"), 70.0, 100.0)
+    first, second, unlimited = console.file.getvalue().splitlines()
+    assert "10 % of the budget" in first
+    assert not first.endswith("left"), "the pace is not known yet"
+    assert "60 % of the budget" in second
+    assert second.endswith("left")
+    assert "of the budget" not in unlimited
+
+
+def test_live_progress_fits_80_columns(analysis):
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    with ProgressView(console) as view:
+        view.show(snapshot(analysis.search, share=0.25, eta=90))
+    lines = [line for line in console.file.getvalue().splitlines() if "trials ended" in line or "pairs" in line]
+    assert "pairs" not in lines[0]
+    assert "hypervolume" in lines[1]  # all numbers in one line
 
 
 def test_searches_are_compared_with_the_first(analysis, other):

@@ -96,7 +96,7 @@ def postgres() -> Iterator[str]:
             yield f"postgresql+psycopg2://mlflow:{PASSWORD}@127.0.0.1:{port}/postgres"
         finally:
             server.send_signal(signal.SIGINT)  # the fast shutdown
-            server.wait(30)
+            server.wait(300)
 
 
 class MlflowServer:
@@ -126,7 +126,7 @@ class MlflowServer:
             start_new_session=True,
         )
         try:
-            _wait(lambda: urllib.request.urlopen(f"{self.uri}/health", timeout=5).close(), self._process)
+            _wait(lambda: urllib.request.urlopen(f"{self.uri}/health", timeout=60).close(), self._process)
         except Exception as problem:
             self._log.seek(0)
             raise RuntimeError(self._log.read().decode()) from problem
@@ -139,7 +139,7 @@ class MlflowServer:
             self._process = None
 
 
-def _wait(probe: Any, process: subprocess.Popen[Any], seconds: float = 120.0) -> None:
+def _wait(probe: Any, process: subprocess.Popen[Any], seconds: float = 600.0) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if process.poll() is not None:

@@ -92,7 +92,7 @@ def test_a_server_killed_in_the_middle_of_a_search_loses_and_doubles_nothing(
             interrupted = points_in(database)
         if number == 2 * len(writer.events) // 3:
             server.start()
-    done = tracker.close(timeout=120)
+    done = tracker.close(timeout=600)
     left = sync(directory)
     fronts = len(content(database)["search"]["points"]["front_size"])
     expected = expected_points(writer.events, syncs=fronts)

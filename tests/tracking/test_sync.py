@@ -13,7 +13,7 @@ from rst_tune import records
 from rst_tune.analysis import analysis as analyses
 from rst_tune.analysis import pareto
 from rst_tune.records import LOG_NAME, EpochsReported, Phase, PhaseEntered, ReferenceSet, Status, TrialEnded
-from rst_tune.tracking import names, store, sync
+from rst_tune.tracking import has_results, log_results, names, store, sync
 from rst_tune.tracking.client import FOLDER, connect, embedded_uri
 from rst_tune.tracking.store import Store
 from rst_tune.tracking.syncer import Syncer
@@ -39,6 +39,18 @@ def test_everything_in_the_log_arrives_and_nothing_else(directory: Path, stored)
             assert [(step, value) for step, _, value in points[name]] == list(enumerate(known, start=1))
         pairs = [int(value) for value in history["pairs"]]
         assert [step for step, _, _ in points["validation_error_by_pairs"]] == pairs
+
+
+def test_a_finished_search_that_was_sent_is_not_sent_again(directory: Path) -> None:
+    analysis = analyses.analyze(records.load(small_search().save(directory)))
+    unconfirmed = replace(analysis, confirmed=())
+    assert not has_results(unconfirmed)
+    (directory / "front.csv").write_text("compute\n1\n")
+    log_results(directory, [directory / "front.csv"])
+    assert has_results(unconfirmed)
+    assert not analysis.confirmed or not has_results(analysis)  # their models are missing
+    (directory / "front.csv").write_text("compute\n2\n")
+    assert not has_results(unconfirmed)
 
 
 def test_runs_have_what_a_reviewer_needs(directory: Path, stored) -> None:
@@ -175,7 +187,7 @@ class TestTheFront:
         sync(small_search().save(directory))
         analysis = analyses.analyze(records.load(directory))
         note = stored(directory)["search"]["tags"]["mlflow.note.content"]
-        assert note.startswith(analysis.answer)
+        assert (note[:1].lower() + note[1:]).startswith(analysis.answer)
         assert f"The front has {len(analysis.points)} points and a hypervolume of {analysis.hypervolume:.4g}." in note
 
     def test_tags_follow_the_front(self, directory: Path, stored) -> None:

@@ -71,8 +71,8 @@ def text_of(window: Browser) -> str:
 
 def test_the_page_of_the_search_describes_it(opened: UiLinks, window: Browser) -> None:
     window.open(opened.search)
-    window.wait("document.body.innerText.includes('The front has 3 points')", 60)
-    window.wait("document.body.innerText.includes('hypervolume')", 60)
+    window.wait("document.body.innerText.includes('The front has 3 points')")
+    window.wait("document.body.innerText.includes('hypervolume')")
     assert window.run("return document.querySelectorAll('a[href*=\"/models/m-\"]').length") >= 3
     picture(window, "search")
     assert "digits-quick" in text_of(window)
@@ -80,9 +80,9 @@ def test_the_page_of_the_search_describes_it(opened: UiLinks, window: Browser) -
 
 def test_the_report_is_shown_inline_and_offline(opened: UiLinks, window: Browser) -> None:
     window.open(opened.search.replace("?", "/artifacts/report.html?"))
-    window.wait("document.querySelector('iframe')", 60)
+    window.wait("document.querySelector('iframe')")
     window.post("/frame", id={"element-6066-11e4-a52e-4f735466cecf": window.find("iframe")})
-    window.wait("document.querySelectorAll('.main-svg, canvas').length", 60)
+    window.wait("document.querySelectorAll('.main-svg, canvas').length")
     window.post("/frame", id=None)
     time.sleep(1)
     picture(window, "report")
@@ -95,7 +95,7 @@ def test_the_filter_finds_the_front_at_the_compute_of_a_plain_training(opened: U
     assert opened.filters[what].endswith("metrics.compute <= 1 and tags.front = 'true'")
     window.open("about:blank")
     window.open(opened.links[what])
-    window.wait("document.body.innerText.includes('constant 1x s0')", 60)
+    window.wait("document.body.innerText.includes('constant 1x s0')")
     picture(window, "filter")
     shown = text_of(window)
     assert "1.25x" not in shown
@@ -106,7 +106,7 @@ def test_the_filter_finds_the_front_at_the_compute_of_a_plain_training(opened: U
 def test_the_compare_link_opens_the_runs_of_the_front(opened: UiLinks, window: Browser) -> None:
     window.open("about:blank")
     window.open(opened.compare)
-    window.wait("document.body.innerText.includes('Comparing 3 Runs')", 60)
+    window.wait("document.body.innerText.includes('Comparing 3 Runs')")
     picture(window, "compare")
 
 
@@ -119,9 +119,16 @@ def test_a_kill_ends_the_whole_group(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", script, directory], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     server = int(process.stdout.readline())
-    group = [p for p in psutil.process_iter() if os.getpgid(p.pid) == server]
+    group = [p for p in psutil.process_iter() if in_group(p, server)]
     assert group
     process.terminate()
-    assert process.wait(60) == 128 + 15
-    _, alive = psutil.wait_procs(group, timeout=10)
+    assert process.wait(600) == 128 + 15
+    _, alive = psutil.wait_procs(group, timeout=300)
     assert alive == []
+
+
+def in_group(process: psutil.Process, group: int) -> bool:
+    try:
+        return os.getpgid(process.pid) == group
+    except ProcessLookupError:  # it has ended since it was listed
+        return False

@@ -20,7 +20,7 @@ def train_together(folder, model, world=2):
         for rank in range(world)
     ]
     try:
-        assert [process.wait(timeout=240) for process in processes] == [0] * world
+        assert [process.wait(timeout=600) for process in processes] == [0] * world
     finally:
         for process in processes:
             process.kill()

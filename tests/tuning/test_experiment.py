@@ -9,7 +9,7 @@ from rst_tune.analysis.analysis import analyze
 from rst_tune.errors import InputError
 from rst_tune.records import Role, config_id
 from rst_tune.tuning import yaml_files
-from rst_tune.tuning.estimate import estimate
+from rst_tune.tuning.estimate import Estimate, estimate
 from rst_tune.tuning.experiment import Experiment, load_experiment
 from rst_tune.tuning.points import points_to_evaluate
 from rst_tune.tuning.space import Space
@@ -76,6 +76,19 @@ def test_a_plan_says_what_is_varied_and_what_the_baselines_cost():
     assert planned.trials_stopped > 3 * planned.trials_unstopped
     in_trainings = estimate(load_experiment("digits", ["budget={trainings: 160}"]), measure=False)
     assert in_trainings.pairs_budget == 160 * recipe
+
+
+def test_a_plan_predicts_what_a_decided_front_takes():
+    def planned(*settings: str) -> Estimate:
+        return estimate(load_experiment("digits", list(settings)), measure=False)
+
+    usual = planned("confirm.min_seeds=3")
+    assert usual.trainings_decided == pytest.approx(40, abs=2), "the budget at which the suite delivers such fronts"
+    five = planned()
+    assert (five.front_points, five.front_seeds) == (6, 5)
+    assert 1.3 * usual.trainings_decided < five.trainings_decided < 60
+    assert planned("budget=20 trainings", "confirm.min_seeds=1").trainings_decided == usual.trainings_decided
+    assert planned("confirm.enabled=false").trainings_decided is None
 
 
 def test_a_plan_of_a_grid_is_its_exact_cost():

@@ -78,6 +78,7 @@ def test_an_unknown_name_or_path_hints_at_what_is_shipped():
         (["space=3"], "space: .*got 3"),
         (["task.recipe.epochs=abc"], "task.recipe.epochs: .*integer.*'abc'"),
         (["seed=-1"], "seed: .*greater.*-1"),
+        (["seed=4611686018427387904"], "seed: .*less than 4611686018427387904"),
         (["budget.trials=3"], r"budget: .*exactly one.*\['pairs', 'trials'\]"),
         (["resources.gpus_per_worker=1.5"], "resources: gpus_per_worker: .*fraction of one.*1.5.*workers"),
         (["task.recipe.epochs=1"], "task.recipe.epochs: 1 .*fidelity.kind: full"),

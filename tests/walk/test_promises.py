@@ -115,7 +115,9 @@ def test_a_resume_refuses_what_has_changed_and_names_it(field, tmp_path, own_pat
 def test_an_output_that_is_no_directory_is_refused(output, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert call(monkeypatch, "run", write(tmp_path), "--output", output) == 2
-    assert "must be a directory" in capfd.readouterr().err
+    assert f"must be a directory that every node can write to, but got {output.replace('///', '//')}:" in " ".join(
+        capfd.readouterr().err.split()
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["promise.yaml"]
 
 

@@ -3,7 +3,9 @@
     python experiments/benchmarks/suite/decisions.py             # the table, from the kept decisions
     python experiments/benchmarks/suite/decisions.py --train     # runs the searches that are missing
 
-Each search of `run.py` is run again on the kept trainings and its analysis is compared with the means over fresh seeds:
+Each search of `run.py` is run again on the kept trainings and its analysis is compared with the means over fresh seeds.
+So are searches of three simulated tasks (`simulated_tasks.py`), whose truth is exact, and those of version 0.1.0 on its
+own two tables (`decisions_0_1_0.py`):
 
 - headline: the share of the 90 % intervals of the recommended point that hold its true error;
 - confirmed: the share of points called confirmed that another delivered point truly dominates (cheaper and better by
@@ -12,6 +14,8 @@ Each search of `run.py` is run again on the kept trainings and its analysis is c
 - gap: the true error of the recommended point over the lowest true error of the known configurations of at most its
   compute, in percent of it;
 - points and cost: replicated points of the front, and the plain trainings that were spent.
+
+On a simulated task every difference is beyond the error of the truth, however small it is.
 """
 
 import argparse
@@ -30,6 +34,7 @@ import torch
 from bank import Bank
 from prior import left_out
 from run import Judge
+from simulated_tasks import FORMULAS, SimulatedBank, simulated_bank
 from tasks import TASKS
 
 from rst_tune.analysis import surrogate as model
@@ -37,7 +42,9 @@ from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.records import TrialConfig, config_id
 
-RESULTS = Path(__file__).with_name("decisions.jsonl")
+RESULTS, SIMULATED, BEFORE = (
+    Path(__file__).with_name(f"decisions{name}") for name in (".jsonl", "_simulated.jsonl", "_0_1_0.json")
+)
 BUDGETS, BINS = (40.0, 60.0), (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.01)
 Row = dict[str, Any]
 
@@ -70,7 +77,7 @@ def train(name: str, worlds: int) -> None:
     missing = [(w, b) for w in range(worlds) for b in BUDGETS if (name, w, b) not in kept]
     if not missing:
         return
-    bank = Bank(TASKS[name])
+    bank = bank_of(name)
     model.MEAN_PRIOR[:], model.MEAN_SD[:] = left_out(name)
     found = bank.run([partial(methods.ours, bank, budget, world) for world, budget in missing])
     rows = []
@@ -83,24 +90,34 @@ def train(name: str, worlds: int) -> None:
     mentioned += [row["headline"][0] for row in rows]
     bank.truth(list({config_id(p): bank.config(p) for p in mentioned}.values()))
     bank.save()
-    with RESULTS.open("a") as file:
+    with (SIMULATED if name in FORMULAS else RESULTS).open("a") as file:
         file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
     print(f"{name}: {len(rows)} searches", flush=True)
 
 
 def load() -> list[Row]:
     """Return the kept rows."""
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    return [json.loads(line) for p in (RESULTS, SIMULATED) if p.exists() for line in p.read_text().splitlines()]
+
+
+def bank_of(name: str) -> Bank:
+    """Return the bank of a task of the suite or of a simulated one."""
+    return simulated_bank(name) if name in FORMULAS else Bank(TASKS[name])
 
 
 class Truth:
-    """The errors of fresh seeds of one task, by configuration."""
+    """The errors of fresh seeds of one task, by configuration. `level`: the luck of these seeds (`run.Judge`)."""
 
     def __init__(self, name: str) -> None:
-        self.bank = Bank(TASKS[name])
-        self.judge = Judge(self.bank)
-        self.computes = np.array([c.compute for c in self.judge.configs.values()])
-        self.errors = np.array(list(self.judge.true.values()))
+        self.bank = bank_of(name)
+        if isinstance(self.bank, SimulatedBank):
+            configs, self.level = self.bank.known(), 1.0
+            self.errors = self.bank.truth(configs)[:, 0]
+        else:
+            judge = Judge(self.bank)
+            configs, self.level = list(judge.configs.values()), judge.level
+            self.errors = np.array(list(judge.true.values()))
+        self.computes = np.array([c.compute for c in configs])
 
     def seeds(self, params: dict[str, Any]) -> np.ndarray:
         """Return the errors of a configuration by fresh seed."""
@@ -133,7 +150,7 @@ def scores(rows: Sequence[Row]) -> list[Row]:
             best = truth.errors[truth.computes <= compute * (1 + 1e-9)].min()
             out.append({
                 "task": name, "budget": row["budget"], "points": len(points), "spent": row["spent"],
-                "held": None if low is None else bool(low <= own.mean() * truth.judge.level <= high),
+                "held": None if low is None else bool(low <= own.mean() * truth.level <= high),
                 "gap": 100 * (float(own.mean()) / best - 1),
                 "better": [float((own - truth.seeds(c[0])).mean()) < 0 for c in row["claims"] if c[1] == "better"],
                 "confirmed": [truth.dominated(p[0], points) for p in row["points"] if p[2] == "confirmed"],
@@ -143,19 +160,22 @@ def scores(rows: Sequence[Row]) -> list[Row]:
 
 
 def table(found: Sequence[Row]) -> str:
-    """Return the scores per task."""
+    """Return the scores per task, over all tasks, and those of version 0.1.0."""
     lines = ["| task | searches | headline holds | confirmed but dominated | better is true | gap % | points | cost |"]
     lines.append("| --- |" + " ---: |" * 7)
-    for name in (*dict.fromkeys(r["task"] for r in found), "all"):
-        own = [r for r in found if name in (r["task"], "all")]
-        held = [r["held"] for r in own if r["held"] is not None]
-        confirmed, better = ([x for r in own for x in r[part]] for part in ("confirmed", "better"))
-        lines.append(
-            f"| {name} | {len(own)} | {np.mean(held):.2f} | {sum(confirmed)} of {len(confirmed)} | "
-            f"{sum(better)} of {len(better)} | {np.mean([r['gap'] for r in own]):.1f} | "
-            f"{np.mean([r['points'] for r in own]):.1f} | {np.mean([r['spent'] for r in own]):.0f} |"
-        )
-    return "\n".join(lines)
+    groups = {name: [r for r in found if r["task"] == name] for name in dict.fromkeys(r["task"] for r in found)}
+    groups |= {"all": list(found), "version 0.1.0, its two tables": json.loads(BEFORE.read_text())["rows"]}
+    return "\n".join([*lines, *(_line(name, own) for name, own in groups.items())])
+
+
+def _line(name: str, own: Sequence[Row]) -> str:
+    held = [r["held"] for r in own if r["held"] is not None]
+    confirmed, better = ([x for r in own for x in r[part]] for part in ("confirmed", "better"))
+    gap, points, spent = (np.mean([r[part] for r in own]) for part in ("gap", "points", "spent"))
+    return (
+        f"| {name} | {len(own)} | {np.mean(held):.2f} | {sum(confirmed)} of {len(confirmed)} | "
+        f"{sum(better)} of {len(better)} | {gap:.1f} | {points:.1f} | {spent:.0f} |"
+    )
 
 
 def reliability(found: Sequence[Row]) -> str:
@@ -179,7 +199,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="accepted for uniformity: the tables take seconds")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for name in TASKS if options.train else ():
+    for name in (*TASKS, *FORMULAS) if options.train else ():
         train(name, options.worlds)
     found = scores(load())
     print(table(found))

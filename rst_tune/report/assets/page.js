@@ -129,7 +129,7 @@
     ["status", "status", false, (i) => columns.status[i]],
     ["family", "schedule", false, (i) => columns.family[i]],
     ["parameters", "parameters", false, (i) => columns.parameters[i]],
-    ["compute", "compute", true, (i) => times(columns.compute[i]), "horizon"],
+    ["compute", data.cost || "compute", true, (i) => times(columns.compute[i]), "horizon"],
     ["horizon", "length", true, (i) => times(columns.horizon[i]), "horizon"],
     ["extra", "extra", true, (i) => columns.extra[i] === null ? "–" : short(100 * columns.extra[i], 3) + " %"],
     ["gamma_gnr", "γ_gnr", true, (i) => short(columns.gamma_gnr[i], 3)],
@@ -180,9 +180,10 @@
   }
   // "error<4" compares a column; any other word must occur in the row
   function test(word) {
-    const parts = word.match(/^([a-z_]+)(<=|>=|<|>|=)(-?[\d.]+)$/);
-    if (!parts || !columns[parts[1]]) return (i) => columns.words[i].includes(word);
-    const values = columns[parts[1]], limit = Number(parts[3]);
+    const parts = word.match(/^([a-z_][a-z_\d]*)(<=|>=|<|>|=)(-?[\d.]+)$/);
+    const values = parts && columns[parts[1] === data.metric?.name ? "error" : parts[1]];
+    if (!values) return (i) => columns.words[i].includes(word);
+    const limit = Number(parts[3]);
     const compare = { "<": (a) => a < limit, ">": (a) => a > limit, "<=": (a) => a <= limit, ">=": (a) => a >= limit, "=": (a) => a === limit }[parts[2]];
     return (i) => values[i] !== null && compare(values[i]);
   }

@@ -133,17 +133,19 @@ def _write_name(
     metric: Metric,
 ) -> None:
     """Write a name beside a point, where it covers neither the curve of the base optimizer nor the figure's edge."""
-    side = {"xanchor": "left", "xshift": 7, "yshift": -14 if _rises_after(point, points) else 14}
+    side = {"xanchor": "left", "xshift": 7, "yshift": -14 if _rises_after(point, points, metric) else 14}
     if point.compute == max(p.compute for p in points):
         side = {"xanchor": "right", "xshift": -9, "yshift": 0} if axis.lengths_differ else {"yshift": -19}
     place = {"x": axis.position(point.compute), "y": metric.value(point.error_mean)}
     fig.add_annotation(text=formatting.escape_html(name), showarrow=False, **place, **side)
 
 
-def _rises_after(point: ConfigSummary, points: Sequence[ConfigSummary]) -> bool:
-    """Return whether the base optimizer's curve rises to the right of a point of it."""
+def _rises_after(point: ConfigSummary, points: Sequence[ConfigSummary], metric: Metric) -> bool:
+    """Return whether the base optimizer's curve, as it is drawn, rises to the right of a point of it."""
     later = next((p for p in _base_curve(points) if p.compute > point.compute), None)
-    return point.config.is_base and later is not None and later.error_mean > point.error_mean
+    if later is None or not point.config.is_base:
+        return False
+    return metric.value(later.error_mean) > metric.value(point.error_mean)
 
 
 def _base_curve(points: Sequence[ConfigSummary]) -> Sequence[ConfigSummary]:

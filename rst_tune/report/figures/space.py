@@ -109,7 +109,7 @@ def importances(shares: Mapping[str, float]) -> go.Figure:
     names = sorted(shares, key=lambda name: shares[name])
     if not names:
         return empty("No importances could be estimated.")
-    fig = figure("share of the error's variance", "", height=max(190, 90 + 32 * len(names)), margin=NO_LEGEND)
+    fig = figure("share of the variance", "", height=max(190, 90 + 32 * len(names)), margin=NO_LEGEND)
     fig.add_bar(
         x=rounded(shares[name] for name in names), y=[formatting.escape_html(name) for name in names], orientation="h",
         marker={"color": BLUE}, hovertemplate="%{y}: %{x:.1%}<extra></extra>",
@@ -143,7 +143,7 @@ def thinned_indices(points: Sequence[ConfigSummary]) -> list[int]:
 
 
 def _axes(points: Sequence[ConfigSummary], metric: Metric) -> Axes:
-    configs = [p.config for p in points]
+    configs, axis = [p.config for p in points], CostAxis.of(points)
     return {
         "family": [c.family for c in configs],
         "rule": [c.rule for c in configs],
@@ -153,7 +153,7 @@ def _axes(points: Sequence[ConfigSummary], metric: Metric) -> Axes:
         "γ_rst": [c.gamma_rst for c in configs],
         "γ_gnr": [c.gamma_gnr for c in configs],
         "ρ": [c.rho for c in configs],
-        **({"compute": [p.compute for p in points]} if CostAxis.of(points).lengths_differ else {}),
+        **({axis.noun: [p.compute for p in points]} if axis.lengths_differ or axis.timed else {}),
         metric.title: [metric.value(p.error_mean) for p in points],
     }
 

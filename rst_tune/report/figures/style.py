@@ -68,7 +68,8 @@ def figure(x: str, y: str, height: int = 420, **layout: Any) -> go.Figure:
         template="none", height=height, margin={"l": 52, "r": 12, "t": 44, "b": 48}, font={**font, "color": INK},
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", hovermode="closest",
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}, hoverlabel={"align": "left"},
-        xaxis={**axis, "title": {"text": x, "font": small}}, yaxis={**axis, "title": {"text": y, "font": small}},
+        xaxis={**axis, "title": {"text": x, "font": small}},
+        yaxis={**axis, "title": {"text": y, "font": small, "standoff": 8}},  # wide numbers move the title
     )  # fmt: skip
     return fig.update_layout(**layout)
 
@@ -108,8 +109,8 @@ def hover(point: ConfigSummary, metric: Metric = PERCENT_ERROR) -> str:
         f"{escape(metric.phrase(point.error_mean, point.error_sem))} "
         f"({formatting.seeds(point.seeds, point.seeds_total)} seed{'s' if point.seeds_total != 1 else ''}"
         f"{f', {point.diverged} diverged' if point.diverged else ''})",
-        f"compute {formatting.multiple(point.compute)} · length {formatting.multiple(config.horizon)} · "
-        f"extra {formatting.cost(config.extra_propagation)}",
+        f"{labels.cost_noun(config)} {formatting.multiple(point.compute)} · "
+        f"length {formatting.multiple(config.horizon)} · extra {formatting.cost(config.extra_propagation)}",
         f"γ_rst {formatting.number(config.gamma_rst, 3)} · ρ {formatting.number(config.rho, 3)}",
     ]
     if point.error_posterior_sd is not None:

@@ -8,14 +8,18 @@ import sys
 import pytest
 
 SEEN = """
-import json, os, sys
+import json, os, subprocess, sys
 from pathlib import Path
 from rst_tune.tuning.backend.cluster import connected
 with connected(None, log=Path(sys.argv[1])):
     import psutil, ray
+    code, address = "import ray, sys; ray.init(address=sys.argv[1])", ray.get_runtime_context().gcs_address
+    env = {**os.environ, "RAY_AUTH_TOKEN": 64 * "0"}
+    stranger = subprocess.run([sys.executable, "-c", code, address], env=env, capture_output=True, text=True)
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
     listening = {c.laddr.ip for p in family for c in p.net_connections("tcp") if c.status == "LISTEN"}
     print(json.dumps({"mode": os.environ["RAY_AUTH_MODE"], "token": len(os.environ["RAY_AUTH_TOKEN"]),
+                      "stranger": [stranger.returncode, stranger.stderr],
                       "nodes": [n["NodeManagerAddress"] for n in ray.nodes()], "listening": sorted(listening)}))
 """
 
@@ -24,11 +28,13 @@ with connected(None, log=Path(sys.argv[1])):
 def test_a_local_cluster_asks_for_a_token_and_listens_on_loopback_alone(tmp_path):
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     command = [sys.executable, "-c", SEEN, str(tmp_path / "log.txt")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["mode"] == "token"
     assert seen["token"] == 64
+    assert seen["stranger"][0] == 1
+    assert "token" in seen["stranger"][1].lower()
     assert seen["nodes"] == ["127.0.0.1"]
     assert {ip.removeprefix("::ffff:") for ip in seen["listening"]} <= {"127.0.0.1", "::1"}
     assert seen["listening"]

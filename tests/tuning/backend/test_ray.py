@@ -11,7 +11,7 @@ from rst_tune.tuning.experiment import load_experiment
 from rst_tune.tuning.search import run_search
 from tests.tuning.test_experiment import SMOKE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
+pytestmark = pytest.mark.slow
 
 SEARCH = (
     "budget={trials: 9}",
@@ -29,23 +29,23 @@ def results(search: Search) -> list[tuple]:
     ]
 
 
-def test_a_search_on_ray_finishes_and_the_same_seed_gives_the_same_bits(tmp_path: Path):
+def test_a_search_on_ray_finishes_and_the_same_seed_gives_the_same_bits(cluster, tmp_path: Path):
     experiment = load_experiment("digits", [*SMOKE, *SEARCH, "resources.max_concurrent_trials=1"])
-    first = run_search(experiment, tmp_path / "first")
-    second = run_search(experiment, tmp_path / "second")
+    first = run_search(experiment, tmp_path / "first", address=cluster.address)
+    second = run_search(experiment, tmp_path / "second", address=cluster.address)
     assert first.done
     assert {t.role for t in first.trials} == set(Role)
     assert all(t.test_error is not None for t in first.trials if t.role is Role.CONFIRM)
     assert analyze(first).points
     assert results(first) == results(second)
-    again = run_search(experiment, tmp_path / "first")
+    again = run_search(experiment, tmp_path / "first", address=cluster.address)
     assert results(again) == results(first)
 
 
 @pytest.mark.parametrize("name", ["paper/trigonometric", "paper/efficient_esam"])
-def test_a_table_of_the_paper_runs_on_ray_at_smoke_size(name: str, tmp_path: Path):
+def test_a_table_of_the_paper_runs_on_ray_at_smoke_size(cluster, name: str, tmp_path: Path):
     experiment = load_experiment(name, [*SMOKE, "seeds=2"])
-    search = run_search(experiment, tmp_path)
+    search = run_search(experiment, tmp_path, address=cluster.address)
     assert search.done
     assert {t.status for t in search.trials} == {Status.COMPLETE}
     assert len(search.trials) == 2 * (experiment.budget.trials or 0)
@@ -75,7 +75,7 @@ def net(num_classes, file):
 """
 
 
-def test_errors_and_dead_workers_are_recorded_charged_and_trained_again(tmp_path: Path, monkeypatch):
+def test_errors_and_dead_workers_are_recorded_charged_and_trained_again(cluster, tmp_path: Path, monkeypatch):
     """Three runs of one search: the model raises, the worker dies, and all is well."""
     monkeypatch.chdir(tmp_path)
     mood = tmp_path / "mood.txt"
@@ -94,7 +94,7 @@ def test_errors_and_dead_workers_are_recorded_charged_and_trained_again(tmp_path
     output = tmp_path / "Läufe und mehr"
 
     with pytest.raises(SearchFailedError, match="all 2 trials failed; the last one: ValueError: expected 3 channels"):
-        run_search(experiment, output)
+        run_search(experiment, output, address=cluster.address)
     first = load(output)
     assert [(t.status, t.reason) for t in first.trials] == [
         (Status.FAILED, "ValueError: expected 3 channels, got 1")
@@ -103,14 +103,14 @@ def test_errors_and_dead_workers_are_recorded_charged_and_trained_again(tmp_path
 
     mood.write_text("exit")
     with pytest.raises(SearchFailedError, match="all 2 trials failed"):
-        run_search(experiment, output)
+        run_search(experiment, output, address=cluster.address)
     second = load(output)
     assert {t.status for t in second.trials} == {Status.LOST}
     assert all("died" in t.reason or "exit" in t.reason for t in second.trials), [t.reason for t in second.trials]
     assert all(t.pairs >= 4 for t in second.trials), "what was reported before the loss"
 
     mood.write_text("well")
-    third = run_search(experiment, output)
+    third = run_search(experiment, output, address=cluster.address)
     assert third.done
     assert {t.status for t in third.trials} == {Status.COMPLETE}
     assert [t.key for t in third.trials] == [t.key for t in first.trials]
