@@ -78,13 +78,6 @@ def find_search(directory: Path | str | None = None) -> "Search":
     return load(directory if directory is not None else latest_search())
 
 
-def is_finished(directory: Path) -> bool:
-    """Return whether the directory holds a search that has come to its end."""
-    from rst_tune.tuning import search
-
-    return search.is_finished(directory)
-
-
 def analyze(directory: Path | str | None = None, cost: str | None = None) -> "Analysis":
     """Return the analysis of the search in a directory, or of the latest one, over `cost` (None: the search's own)."""
     from rst_tune.analysis.analysis import analyze as analysis_of

@@ -90,8 +90,6 @@ def run(
     _remember(experiment, settings, output, address, log=api.text_log(where))
     if not quiet:
         _say(f"search {chosen.search_id} in {where}")
-        if not overwrite and api.is_finished(where):
-            _say("it is finished and nothing is trained; --overwrite starts it again")
     say = (lambda _: None) if quiet else _say
     with api.progress_view(err, quiet=quiet) as view:
         found = api.search(chosen, where, address=address, overwrite=overwrite, view=view, say=say, register=register)

@@ -236,12 +236,6 @@ def test_no_search_yet_says_how_to_start_one(tmp_path, monkeypatch, capfd):
     assert "rst-tune run digits" in capfd.readouterr().err
 
 
-def test_a_finished_search_says_so(search, monkeypatch, capfd):
-    monkeypatch.setattr(api, "search", lambda *_, **__: api.analyze(search))
-    assert call(monkeypatch, "run", "digits", "--output", search) == 0
-    assert "it is finished and nothing is trained; --overwrite starts it again" in capfd.readouterr().err
-
-
 def test_interruption_exits_130_with_the_command_that_resumes(monkeypatch, capfd):
     monkeypatch.setattr(api, "search", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     assert call(monkeypatch, "run", "digits", "--set", "seed=3") == 130

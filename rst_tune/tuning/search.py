@@ -32,7 +32,7 @@ from rst_tune.tuning.study import JOURNAL_NAME, SearchStudy, open_database
 if TYPE_CHECKING:
     from rst_tune.tuning.backend.ray import RayBackend
 
-__all__ = ["TEXT_LOG_NAME", "default_output", "is_finished", "latest_search", "output_directory", "run_search"]
+__all__ = ["TEXT_LOG_NAME", "default_output", "latest_search", "output_directory", "run_search"]
 
 OUTPUT_ROOT = Path("output")
 TEXT_LOG_NAME = "log.txt"
@@ -73,7 +73,7 @@ def latest_search(root: Path = OUTPUT_ROOT) -> Path:
     return logs[-1].parent
 
 
-def is_finished(directory: Path) -> bool:
+def _is_finished(directory: Path) -> bool:
     """Return whether the directory holds a search that has come to its end."""
     return os.path.exists(directory / LOG_NAME) and load(directory).done
 
@@ -102,7 +102,7 @@ def run_search(
     directory = output_directory(experiment, output)
     register_environment()
     workload = experiment.workload()
-    if overwrite or not is_finished(directory):  # seconds, in which a finished search would print its front
+    if overwrite or not _is_finished(directory):  # seconds, in which a finished search would print its front
         workload.check(experiment.rules, experiment.resources.workers)
     header = _header(experiment, workload)
     with _locked(directory):
@@ -110,7 +110,9 @@ def run_search(
             _move_aside(directory)
         state = _load_state(directory)
         _check_resumable(header, state, directory)
-        if not state.search().done:
+        if state.search().done:
+            say("it is finished and nothing is trained; --overwrite starts it again")
+        else:
             _run(experiment, directory, workload, header, state, address, on_progress, say, during)
     return load(directory)
 

@@ -85,7 +85,12 @@ def test_a_search_runs_is_done_and_run_again_returns_at_once(world: World, tmp_p
     assert seen
     assert search.header.devices == {"CPU": 2.0}
     before = (tmp_path / LOG_NAME).read_bytes()
-    assert run_search(small(), tmp_path) == search
+    said: list[str] = []
+    assert run_search(small(), tmp_path, say=said.append) == search
+    assert said == ["it is finished and nothing is trained; --overwrite starts it again"]
+    with pytest.raises(InputError, match="--overwrite to move it aside"):
+        run_search(small("seed=1"), tmp_path, say=said.append)
+    assert len(said) == 1, "a search that is refused is not called finished"
     assert (tmp_path / LOG_NAME).read_bytes() == before
 
 
