@@ -63,6 +63,7 @@ def node_with(mount: str, folder: Path, address: str, cpus: int = 1):
             if process.is_running():
                 process.kill()
         node.wait()
+        wait_for_nodes(address, 1)  # the cluster is shared: no later test may count on this node
 
 
 def can_unshare(folder: Path) -> bool:

@@ -37,6 +37,7 @@ class DriverState:
     """What searcher, scheduler and stopper share: the controller, the tasks that are out, the error that ended it.
 
     `excluded` holds the ids of nodes that cannot write to the output directory: no further trial is placed there.
+    `no_room` is the error where no other node is left.
     """
 
     def __init__(self, controller: Controller, directory: Path, resources: Resources, excluded: set[str]) -> None:
@@ -44,6 +45,7 @@ class DriverState:
         self.resources, self.excluded = resources, excluded
         self.tasks: dict[str, TrialTask] = {}
         self.errors: dict[str, str] = {}
+        self.no_room = OSError()
         self.fatal: BaseException | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -92,8 +94,9 @@ class DriverState:
             raise OSError(error.errno, f"{message.reason}. {remedy}") from error
         self.excluded.add(message.node_id)
         cannot = f"write to {self.directory}" if unread is None else "read the data"
+        self.no_room = OSError(errno.EROFS, f"no node that has room for a trial can {cannot}: {message.reason}")
         if not cluster_slots(self.resources, self.excluded):
-            raise OSError(errno.EROFS, f"no node that has room for a trial can {cannot}: {message.reason}")
+            raise self.no_room
         _log.warning("%s cannot %s (%s): trying elsewhere", message.node, cannot, message.reason)
 
     def _drop_checkpoint(self, key: str) -> None:
@@ -268,6 +271,12 @@ class RayBackend:
         An error of the driver is raised here, after Tune has returned; an error of a trial is an event.
         """
         state = DriverState(controller, self._context.directory, self._resources, self._excluded)
+
+        def check_room() -> None:
+            # The nodes that were left may be gone since: their trials would wait for ever.
+            if state.excluded and not self.slots:
+                state.fatal = state.fatal or state.no_room
+
         # The controller bounds what is out. Tune's default of one pending trial would starve all workers but one.
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(10**6)
         # The context holds the data: it is put once, and every node fetches it once, for all of its workers.
@@ -287,7 +296,7 @@ class RayBackend:
                 storage_path=str(self._context.directory / "ray"),
                 stop=_StopOnFatal(state),
                 failure_config=tune.FailureConfig(max_failures=self._resources.max_failures),
-                callbacks=[ProgressCallback(on_progress), ProgressCallback(self._forget_tuner)],
+                callbacks=[ProgressCallback(each) for each in (on_progress, self._forget_tuner, check_room)],
                 verbose=0,
             ),
         )
