@@ -143,3 +143,28 @@ def test_where_no_node_can_write_the_search_stops_with_a_message(cluster, tmp_pa
             assert "resume with: rst-tune run" in search.text
     assert not [trial for trial in load(output).trials if trial.status.has_ended]
     say("no node can write", 1)
+
+
+def test_where_the_last_node_that_can_write_leaves_the_search_stops_with_a_message(cluster, tmp_path, say):
+    output, gone = tmp_path / "output", False
+    output.mkdir()
+    if not can_unshare(output):
+        pytest.skip("needs the right to make a mount namespace")
+    with node_with(READ_ONLY, output, cluster.address, cpus=2):
+        writable = cluster.add_node(num_cpus=2, node_ip_address="127.0.0.7")
+        try:
+            wait_for_nodes(cluster.address, 3)
+            two = "resources.cpus_per_worker=2"  # it fits on these two nodes only
+            with driver(
+                write_experiment(tmp_path, budget={"trials": 40}), output, cluster.address, two, MANY
+            ) as search:
+                log = output / "log.txt"
+                search.until(lambda: log.exists() and "trying elsewhere" in log.read_text(), "an excluded node")
+                cluster.remove_node(writable)
+                gone = True
+                assert search.wait() == 1, search.text
+                assert "no node that has room for a trial can write to" in search.text
+        finally:
+            if not gone:
+                cluster.remove_node(writable)
+    say("the last node that can write leaves", 1)
