@@ -73,7 +73,7 @@ def _what_pays(found: Field, record: Record) -> str:
     _, low, high = found.gap
     if high < 0:
         return "**sharpness-aware**"
-    longest = found.sgd.config.epochs >= max(1, round(found.best.compute * record.task.recipe.epochs)) * 0.9
+    longest = found.sgd.config.epochs >= max(1, round(found.best.compute * record.task.epochs)) * 0.9
     if low > 0:
         return "**training longer**" if longest else "**training shorter**"
     return "not distinguishable"
