@@ -61,6 +61,14 @@ def test_every_figure_of_the_page_is_there():
     assert [name for name in names if not (PAGE.parent / name).exists()] == []
 
 
+def test_the_readme_quotes_the_findings_of_the_page():
+    section = PAGE.read_text().split("## In short\n")[1].split("\n## ")[0]
+    findings = [line.removeprefix("- ") for line in section.splitlines() if line]
+    assert len(findings) == 4
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert [finding for finding in findings if finding not in readme] == []
+
+
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["SGD", "SAM"])
 def test_a_record_is_trained_again_with_the_same_outcome(module, name):
@@ -167,6 +175,7 @@ def test_seeds_are_added_until_the_interval_decides(module):
     open_one = decide([20 * n for n in noise[:40]], "less", 0.5)
     assert (open_one.verdict, open_one.seeds) == (None, 32)
     assert open_one.needed > 64
+    assert decide([5 * n for n in noise[:8]], "less", 0.5).needed == 32, "the look at which it is decided above"
 
 
 def synthetic(module, name, errors):

@@ -33,7 +33,7 @@ __all__ = ["NAME", "delivered", "keep", "train", "write"]
 
 NAME = "search"
 TASKS = ("noisy_digits", "fashion_mnist")
-REPEATS, BUDGET, SEEDS_APART = 5, 8_000, 100
+REPEATS, BUDGET, SEEDS_APART = 5, 6_000, 100
 FRESH_SEEDS = range(5000, 5010)
 AT = (0.5, 1.0, 2.0)
 FRONTS, TRUTH = f"{NAME}_fronts.jsonl.gz", f"{NAME}_truth.jsonl.gz"

@@ -56,6 +56,7 @@ def _tuner(directory: Path, experiment: Experiment, budget: float) -> Any:
         scheduler=ASHAScheduler(metric="error", mode="min", max_t=longest),
         num_samples=-1,
         max_concurrent_trials=MAX_CONCURRENT_TRIALS,
+        reuse_actors=True,  # a new process per trial takes longer to start than to train
     )
     run = tune.RunConfig(
         name="stock",
