@@ -96,17 +96,19 @@ def _rows(path: Path) -> Iterator[Line]:
 
 def delivered(folder: Path, task: str) -> list[Line]:
     """Return the front of every finished search of a task: one line per method and repeat."""
-    lines = [{"task": task, "method": "sgd", "repeat": 0, "points": [_point(*_plain(length)) for length in LENGTHS]}]
+    lines = [{"method": "sgd", "repeat": 0, "points": [_point(*_plain(length)) for length in LENGTHS]}]
     for path in sorted(folder.glob(f"stock-*/{stock.RESULT_NAME}")):
-        repeat, trials = int(path.parent.name.split("-")[1]), json.loads(path.read_text())
+        trials = json.loads(path.read_text())
         complete = [trial for trial in trials if trial["complete"]]
-        own = [
-            _ours(api.analyze(folder / f"ours-{repeat}")),
-            _stock("stock", trials, trials),
-            _stock("stock-complete", complete, trials),
-        ]
-        lines += [{"task": task, "repeat": repeat, **line} for line in own]
-    return lines
+        fronts = (_stock("stock", trials, trials), _stock("stock-complete", complete, trials))
+        lines += [{"repeat": _repeat(path), **front} for front in fronts]
+    own = sorted(folder.glob("ours-*/front.json"))
+    lines += [{"repeat": _repeat(path), **_ours(api.analyze(path.parent))} for path in own]
+    return [{"task": task, **line} for line in lines]
+
+
+def _repeat(path: Path) -> int:
+    return int(path.parent.name.split("-")[1])
 
 
 def _ours(analysis: Analysis) -> Line:
