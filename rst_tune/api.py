@@ -5,7 +5,6 @@ import io
 import json
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
@@ -18,16 +17,16 @@ from rst_tune.errors import InputError, unknown_name
 from rst_tune.redaction import redact_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from rst_tune.analysis.analysis import Analysis
     from rst_tune.analysis.compare import Comparison
     from rst_tune.analysis.replicates import ConfigSummary
+    from rst_tune.method.cost import Listed
     from rst_tune.records import Metric, Search
     from rst_tune.report.live import LivePage
     from rst_tune.report.progress import ProgressView
     from rst_tune.tracking import SyncResult, UiLinks
-    from rst_tune.training.loop import Progress
     from rst_tune.training.workload import Training
     from rst_tune.tuning.controller import SearchController
     from rst_tune.tuning.doctor import Check
@@ -86,11 +85,11 @@ def is_finished(directory: Path) -> bool:
     return os.path.exists(directory / LOG_NAME) and load(directory).done
 
 
-def analyze(directory: Path | str | None = None) -> "Analysis":
-    """Return the analysis of the search in a directory, or of the latest one."""
+def analyze(directory: Path | str | None = None, cost: str | None = None) -> "Analysis":
+    """Return the analysis of the search in a directory, or of the latest one, over `cost` (None: the search's own)."""
     from rst_tune.analysis.analysis import analyze as analysis_of
 
-    return analysis_of(find_search(directory))
+    return analysis_of(find_search(directory), cost)
 
 
 def front_point(analysis: "Analysis", *, at: float | None, error: float | None) -> "ConfigSummary | None":
@@ -169,12 +168,17 @@ def search(
     uri = experiment.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
     if experiment.tracking.enabled and uri:
         check_uri(uri)
+
+    def show_progress(controller: "SearchController") -> None:
+        if view is not None:
+            view.update(controller.search, controller.spent, controller.limit)
+
     found = run_search(
         experiment,
         output,
         address=address,
         overwrite=overwrite,
-        on_progress=_progress(view) if view is not None else lambda _: None,
+        on_progress=show_progress,
         say=say,
         during=partial(_tracking, experiment),
     )
@@ -203,24 +207,6 @@ def _tracking(experiment: "Experiment", directory: Path) -> Iterator[None]:
         yield
     finally:
         tracker.close()
-
-
-def _progress(view: "ProgressView") -> Callable[["SearchController"], None]:
-    from rst_tune.report.progress import snapshot
-
-    begun: list[tuple[float, float]] = []
-
-    def show(controller: "SearchController") -> None:
-        if not view.due():
-            return
-        spent, limit = controller.spent, controller.limit
-        begun[:] = begun or [(time.monotonic(), spent)]
-        done, passed = spent - begun[0][1], time.monotonic() - begun[0][0]
-        finite = 0 < limit < float("inf")
-        eta = passed * max(limit - spent, 0.0) / done if finite and done > 0 else None
-        view.show(snapshot(controller.search(), share=spent / limit if finite else None, eta=eta))
-
-    return show
 
 
 def finish(found: "Search", experiment: "Experiment | None" = None, *, register: str | None = None) -> "Analysis":
@@ -332,13 +318,13 @@ def tracking_uri(analysis: "Analysis") -> str | None:
     """Return where MLflow has the search, without credentials; None: it is not tracked."""
     from rst_tune import tracking
 
-    settings = analysis.search.header.experiment.get("tracking") or {}
-    if not settings.get("enabled", True):
+    settings = analysis.search.header.settings.tracking
+    if settings is not None and not settings.enabled:
         return None
     try:
         return tracking.public_uri(analysis.search.directory)
     except InputError:  # to connect one would need the credentials, which are not kept; to name it one does not
-        return settings.get("uri")
+        return settings.uri if settings is not None else None
 
 
 def export(directory: Path | None, form: str, output: Path | None = None) -> Path:
@@ -349,13 +335,13 @@ def export(directory: Path | None, form: str, output: Path | None = None) -> Pat
     return write_export(found, output or found.directory / f"trials.{form}", form)
 
 
-def compare(directories: Iterable[Path], output: Path | None = None) -> "Comparison":
+def compare(directories: Iterable[Path], output: Path | None = None, cost: str | None = None) -> "Comparison":
     """Compare searches; with `output`, draw them on one page. Directories of equal names are told apart by parents."""
     from rst_tune.analysis.compare import compare as comparison_of
     from rst_tune.report import comparison_page
 
     paths = [Path(d).resolve() for d in directories]
-    made = comparison_of([analyze(path) for path in paths], _short_names(paths))
+    made = comparison_of([analyze(path, cost) for path in paths], _short_names(paths))
     if output is not None:
         comparison_page.write(made, output)
     return made
@@ -411,8 +397,8 @@ def train(
     rho: float | None = None,
     seed: int = 0,
     device: str | None = None,
-) -> "tuple[Training, Iterator[Progress]]":
-    """Return one training run of an experiment's task, and the iterator that trains it.
+) -> "Training":
+    """Return one training run of an experiment's task that has not begun.
 
     `method_file` is a YAML with the fields of `Method`, as the report copies it; it replaces the other options, and its
     `horizon` is the length as a share of the recipe's epochs.
@@ -435,8 +421,7 @@ def train(
             raise InputError(f"{where}: seed: a whole number from 0 to 2^63 - 1 is needed (got {str(seed)[:80]!r})")
     method = yaml_files.validate(Method, given, where)
     epochs = max(1, round(horizon * experiment.task.epochs))
-    run = experiment.workload().start(method, seed=seed, epochs=epochs, device=device)
-    return run, run.progress()
+    return experiment.workload().start(method, seed=seed, epochs=epochs, device=device)
 
 
 def training_result(run: "Training", metric: "Metric | None" = None) -> dict[str, Any]:
@@ -522,11 +507,11 @@ def _policies() -> list[dict[str, str]]:
     return [_described(row) for row in describe_policies()]
 
 
-def _described(row: Mapping[str, Any]) -> dict[str, str]:
+def _described(row: "Listed") -> dict[str, str]:
     """Return a row as text: the cost in pairs per ascent, options with their defaults."""
-    cost = {"cost": f"{row['cost']:.3g}"} if "cost" in row else {}
-    options = ", ".join(f"{name}={value}" for name, value in row["options"].items())
-    return {**row, **cost, "options": options}
+    cost = {"cost": f"{row.cost:.3g}"} if row.cost is not None else {}
+    options = ", ".join(f"{name}={value}" for name, value in row.options.items())
+    return {"name": row.name, "description": row.description, "citation": row.citation, **cost, "options": options}
 
 
 def _models() -> list[dict[str, str]]:
@@ -570,18 +555,18 @@ LISTINGS: dict[str, Callable[[], list[dict[str, str]]]] = {
 # --- what a terminal shows ----------------------------------------------------------------------------------------
 
 
-def progress_view(console: Any, *, quiet: bool) -> "ProgressView":
+def progress_view(console: "Console", *, quiet: bool) -> "ProgressView":
     """Return what shows the progress of a search."""
     from rst_tune.report.progress import ProgressView
 
     return ProgressView(console, quiet=quiet)
 
 
-def follow(run: "Training", progress: "Iterator[Progress]", metric: "Metric", console: Any, *, quiet: bool) -> None:
+def follow(run: "Training", metric: "Metric", console: "Console", *, quiet: bool) -> None:
     """Train to the end and show the progress."""
     from rst_tune.report import tables
 
-    tables.follow(progress, lambda: metric.phrase(run.error), console, quiet=quiet)
+    tables.follow(run.progress(), lambda: metric.phrase(run.error), console, quiet=quiet)
 
 
 def front_table(analysis: "Analysis", *, width: int, limit: int | None = 12) -> "RenderableType":

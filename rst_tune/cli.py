@@ -44,6 +44,7 @@ Directory = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only")]
+Cost = Annotated[str | None, typer.Option(help="compute or seconds; default: that of the search", show_default=False)]
 Address = Annotated[str | None, typer.Option(help="A running Ray cluster; default: RAY_ADDRESS, else a local one")]
 
 
@@ -133,10 +134,8 @@ def train(
     chosen = api.load_experiment(experiment, settings or (), search=False)
     if save is not None:
         files.check_writable(save.parent)
-    made, progress = api.train(
-        chosen, method_file=method, schedule=schedule, gamma_gnr=gamma_gnr, rule=rule, rho=rho, seed=seed
-    )
-    api.follow(made, progress, chosen.metric, err, quiet=quiet or as_json)
+    made = api.train(chosen, method_file=method, schedule=schedule, gamma_gnr=gamma_gnr, rule=rule, rho=rho, seed=seed)
+    api.follow(made, chosen.metric, err, quiet=quiet or as_json)
     result = api.training_result(made, chosen.metric)
     if save is not None and made.status == "complete":
         result["model"] = str(api.save_model(made, save))
@@ -167,14 +166,15 @@ def watch(directory: Directory = None, port: Annotated[int, typer.Option(help="0
 @app.command(epilog="Example: rst-tune front --at 1.0")
 def front(
     directory: Directory = None,
-    at: Annotated[float | None, typer.Option(help="One point: at most this × the compute of a plain training")] = None,
+    at: Annotated[float | None, typer.Option(help="One point: at most this × the cost of a plain training")] = None,
     error: Annotated[float | None, typer.Option(help="One point: the cheapest with this value of the metric")] = None,
+    cost: Cost = None,
     everything: Annotated[bool, typer.Option("--all", help="All rows of a long front")] = False,
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="One line per point")] = False,
 ) -> None:
     """Print the front: error, standard error, seeds, P(non-dominated), test error."""
-    found = api.analyze(directory)
+    found = api.analyze(directory, cost)
     point = api.front_point(found, at=at, error=error)
     rows = found.rows(None if point is None else [point])
     if as_json:
@@ -191,10 +191,11 @@ def front(
 def report(
     directory: Directory = None,
     output: Annotated[Path | None, typer.Option(help="The file; default: report.html beside the event log")] = None,
+    cost: Cost = None,
     as_json: Json = False,
 ) -> None:
     """Write the offline HTML page and print its path."""
-    path = api.write_report(api.analyze(directory), output)
+    path = api.write_report(api.analyze(directory, cost), output)
     _print_json({"report": str(path)}) if as_json else _echo(str(path))
 
 
@@ -202,10 +203,11 @@ def report(
 def compare(
     directories: Annotated[list[Path], typer.Argument(help="Two or more searches")],
     output: Annotated[Path | None, typer.Option(help="Write the comparison as an HTML page")] = None,
+    cost: Cost = None,
     as_json: Json = False,
 ) -> None:
     """Compare fronts: hypervolume with intervals, attainment, differences at equal cost."""
-    made = api.compare(directories, output)
+    made = api.compare(directories, output, cost)
     if as_json:
         _print_json(api.compare_rows(made))
     else:

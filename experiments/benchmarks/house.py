@@ -8,7 +8,46 @@ import ast
 import re
 import sys
 from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
+
+FEATURES = {
+    "five more rules, policies": (
+        "method/ascent/ahead.py", "method/ascent/fsam.py", "method/ascent/kept.py", "method/ascent/msam.py",
+        "method/ascent/s2sam.py", "method/ascent/samon.py", "method/ascent/vasso.py", "method/options.py",
+        "method/policies.py",
+    ),
+    "FSDP2, batch norm over ranks": ("method/sharding.py", "training/batch_norm.py"),
+    "lengths and radii as coordinates": (
+        "analysis/baselines.py", "analysis/surface.py", "method/schedules/functionals.py", "report/cost_axis.py",
+    ),
+    "searches over a user's function, metrics": (
+        "records/metric.py", "training/coroutine.py", "training/function.py", "training/function_run.py",
+        "training/stateful.py", "training/user_code.py",
+    ),
+    "frameworks and plain scripts": ("integrations/*",),
+    "the live page": ("report/live.py",),
+    "checks of .npz files": ("training/arrays.py",),
+    "the simulator, before outside of the package": ("tuning/backend/simulator.py",),
+}  # fmt: skip
+"""Files that hold nothing but a feature that version 0.1.0 did not have, as patterns."""
+
+EDGES = {
+    "torch's state dicts and param groups": (
+        "*:state_dict", "*:load_state_dict", "*:__getstate__", "*:__setstate__", "method/wrapper.py:*param_group*",
+        "method/ascent/msam.py:_momentum", "training/checkpoint.py:*", "training/loop.py:_state",
+        "training/loop.py:_load_state", "training/function_run.py:_load", "training/stateful.py:_now",
+    ),
+    "Ray's own shapes": ("tuning/backend/ray.py:*", "tuning/backend/trainable.py:*", "integrations/ray.py:*"),
+    "Optuna's and transformers' own shapes": ("*:sample_relative", "integrations/transformers.py:training_step"),
+    "JSON, YAML and rows of tables": (
+        "*:to_dict", "*:describe", "tuning/yaml_files.py:*", "tuning/experiment.py:*", "tuning/search.py:_identity",
+        "tuning/search.py:_flat", "api.py:*", "analysis/export.py:*", "analysis/analysis.py:rows",
+        "report/tables.py:comparison_rows", "report/status.py:status_rows", "report/page.py:figure_data",
+        "report/page_data.py:trial_columns", "method/optimizer.py:settings",
+    ),
+}  # fmt: skip
+"""Where `dict[str, Any]` is the shape of somebody else or of a file, as patterns of file:function."""
 
 
 def functions(tree: ast.Module) -> list[ast.FunctionDef]:
@@ -21,32 +60,60 @@ def statements(function: ast.FunctionDef) -> int:
     return sum(isinstance(node, ast.stmt) for part in body for node in ast.walk(part))
 
 
-def is_untyped(function: ast.FunctionDef) -> bool:
-    """Return whether a signature has `dict[str, Any]` in it."""
+def mentions(function: ast.FunctionDef, text: str) -> bool:
+    """Return whether an annotation of a signature contains a text."""
     parts = [*function.args.args, *function.args.kwonlyargs, *function.args.posonlyargs]
     texts = [ast.unparse(part.annotation) for part in parts if part.annotation]
     texts += [ast.unparse(function.returns)] if function.returns else []
-    return any("dict[str, Any]" in text for text in texts)
+    return any(text in each for each in texts)
+
+
+def first_match(name: str, groups: dict[str, tuple[str, ...]]) -> str | None:
+    """Return the first group with a pattern that fits the name."""
+    return next((group for group, patterns in groups.items() if any(fnmatch(name, p) for p in patterns)), None)
+
+
+def is_code(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def docstring_lines(tree: ast.Module) -> int:
+    """Return the lines of docstrings, those behind attributes and constants among them."""
+    texts = (n for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))
+    return sum((n.end_lineno or n.lineno) - n.lineno + 1 for n in texts if isinstance(n.value.value, str))
 
 
 def count(package: Path) -> dict[str, object]:
     """Return the counts of one package."""
-    sources = {path: path.read_text() for path in sorted(package.rglob("*.py"))}
-    found = {path: functions(ast.parse(text)) for path, text in sources.items()}
+    sources = {path.relative_to(package).as_posix(): path.read_text() for path in sorted(package.rglob("*.py"))}
+    trees = {name: ast.parse(text) for name, text in sources.items()}
+    found = [(name, function) for name, tree in trees.items() for function in functions(tree)]
     uses = Counter(word for text in sources.values() for word in re.findall(r"\b_[a-z]\w*", text))
-    private = [f for fs in found.values() for f in fs if f.name.startswith("_") and not f.name.startswith("__")]
+    private = [f for _, f in found if f.name.startswith("_") and not f.name.startswith("__")]
     once = [f for f in private if uses[f.name] == 2]  # its definition and one use
-    rooms = Counter(path.relative_to(package).parts[0] for path in sources if path.parent != package)
-    untyped = Counter(path.relative_to(package).as_posix() for path, fs in found.items() for f in fs if is_untyped(f))
+    lines = {name: len(text.splitlines()) for name, text in sources.items()}
+    code = sum(map(is_code, "\n".join(sources.values()).splitlines())) - sum(map(docstring_lines, trees.values()))
+    rooms = Counter(name.split("/")[0] for name in sources if "/" in name)
+    lines_of_rooms = {room: sum(n for name, n in lines.items() if name.startswith(f"{room}/")) for room in rooms}
+    features = Counter[str]()
+    for name, number in lines.items():
+        features[first_match(name, FEATURES) or "the rest"] += number
+    untyped = [f"{name}:{f.name}" for name, f in found if mentions(f, "dict[str, Any]")]
+    edges = Counter(first_match(name, EDGES) or "inside" for name in untyped)
     return {
         "files": len(sources),
-        "lines": sum(len(text.splitlines()) for text in sources.values()),
+        "lines": sum(lines.values()),
+        "… of code, without docstrings, comments and empty lines": code,
+        "… by room": lines_of_rooms,
+        "… in files of features that 0.1.0 did not have": dict(features.most_common()),
         "files per room": dict(rooms),
         "private helpers": len(private),
         "… used once": len(once),
         "… of a single statement": sum(statements(f) == 1 for f in once),
-        "signatures with dict[str, Any]": sum(untyped.values()),
-        "… by file": dict(untyped.most_common()),
+        "signatures with dict[str, Any]": len(untyped),
+        "… at an edge, and inside": dict(edges.most_common()),
+        "… inside": [name for name in untyped if first_match(name, EDGES) is None],
+        "signatures with Mapping[str, Any]": sum(mentions(f, "Mapping[str, Any]") for _, f in found),
     }
 
 

@@ -13,6 +13,7 @@ from rst_tune.analysis import labels, pareto
 from rst_tune.analysis.answer import answer, point_sentence, recommended
 from rst_tune.analysis.baselines import Baselines
 from rst_tune.analysis.caveats import caveats
+from rst_tune.analysis.cost import in_cost
 from rst_tune.analysis.questions import Answer, answers
 from rst_tune.analysis.replicates import ConfigSummary, diverged_trials, front_mask, summarize_configs
 from rst_tune.analysis.rungs import RungCorrelation, expected_finals, rung_correlations
@@ -81,13 +82,14 @@ class Analysis:
     def rows(self, points: Sequence[ConfigSummary] | None = None) -> list[dict[str, Any]]:
         """Return the front, or some of its points, as plain rows, for JSON, CSV and tables.
 
-        Errors are minimized; `value_mean` is the measured mean as the metric of the search is written.
+        Errors are minimized; `value_mean` is the measured mean as the metric of the search is written. `cost` is what
+        `compute` is counted in: pairs (compute) or seconds.
         """
         metric = self.search.metric
         return [
             {name: getattr(p.config, name) for name in _OF_CONFIG}
             | {name: getattr(p, name) for name in _OF_SUMMARY}
-            | {"metric": metric.name, "value_mean": metric.value(p.error_mean)}
+            | {"metric": metric.name, "value_mean": metric.value(p.error_mean), "cost": p.config.cost}
             for p in (self.points if points is None else points)
         ]
 
@@ -155,7 +157,7 @@ class Analysis:
         metric = self.search.metric
         heads = (
             "configuration",
-            "compute",
+            self.baselines.noun,
             metric.title,
             "seeds",
             "P(non-dominated)",
@@ -173,8 +175,9 @@ class Analysis:
         return f"<p>{escape(self.answer)}</p><table><tr>{head}</tr>{body}</table><ul>{notes}</ul>"
 
 
-def analyze(search: Search) -> Analysis:
-    """Return the analysis of a search, finished or not."""
+def analyze(search: Search, cost: str | None = None) -> Analysis:
+    """Return the analysis of a search, finished or not, over `cost`: compute or seconds; None: the search's own."""
+    search = in_cost(search, cost)
     finished = search.finished()
     known = [*finished, *expected_finals(search), *diverged_trials(search)]
     surrogate = fit_surrogate(known) if len(finished) >= MIN_TRIALS else None

@@ -58,8 +58,8 @@ def answer(point: ConfigSummary | None, baselines: Baselines, gains: Rows) -> st
         return point_sentence(point, baselines)
     best = baselines.best_base or longest
     return (
-        f"up to {_compute(longest)} the compute of a plain training nothing was found that is better than the base "
-        f"optimizer ({_error(best, baselines)} at {_compute(best)}); beyond it, {point_sentence(point, baselines)}"
+        f"up to {_compute(longest)} the {baselines.noun} of a plain training nothing was found that is better than the "
+        f"base optimizer ({_error(best, baselines)} at {_compute(best)}); beyond it, {point_sentence(point, baselines)}"
     )
 
 
@@ -68,9 +68,9 @@ def point_sentence(point: ConfigSummary, baselines: Baselines) -> str:
     name = baselines.metric.name
     if _fixed_length(baselines):
         text = f"train with {labels.describe(point.config)}: {name} {_interval(point, baselines)} at {_extra(point)} "
-        text += "extra compute"
+        text += f"extra {baselines.noun}"
     else:
-        text = f"at {_compute(point)} the compute of a plain training: {labels.describe(point.config)}, "
+        text = f"at {_compute(point)} the {baselines.noun} of a plain training: {labels.describe(point.config)}, "
         text += f"{name} {_interval(point, baselines)}"
     return "; ".join([text + _notes(point, baselines), *_baseline_clauses(point, baselines)])
 
@@ -82,7 +82,7 @@ def _nothing_sentence(point: ConfigSummary, baselines: Baselines) -> str:
     text = f"nothing was found that is better than the base optimizer {where}: "
     text += f"{baselines.metric.name} {_interval(point, baselines)}"
     if not _fixed_length(baselines):
-        text += f" at {_compute(point)} the compute of a plain training"
+        text += f" at {_compute(point)} the {baselines.noun} of a plain training"
     clauses = [text + _notes(point, baselines)]
     if baselines.base is not None and baselines.base is not point:
         clauses.append(f"at the recipe's length it has {_error(baselines.base, baselines)}")
@@ -110,9 +110,8 @@ def _base_clauses(point: ConfigSummary, baselines: Baselines) -> list[str]:
     """Return the base optimizer at the point's compute, and at its best length."""
     equal, best = baselines.base_at(point.compute), baselines.best_base
     predicted = baselines.predicted_base(point.compute) if equal is None else None
-    parts = (
-        [f"about {baselines.metric.with_unit(predicted)} at that compute (predicted)"] if predicted is not None else []
-    )
+    about = f"about {baselines.metric.with_unit(predicted or 0.0)} at that {baselines.noun} (predicted)"
+    parts = [about] if predicted is not None else []
     if equal is not None and equal is not point and equal is not best:
         parts.append(f"{_error(equal, baselines)} at {_compute(equal)}")
     if best is not None and best is not point:
@@ -145,7 +144,8 @@ def _at_cost(row: ConfigSummary, baselines: Baselines) -> str:
 
 
 def _extra(row: ConfigSummary) -> str:
-    return f"{100 * row.extra_propagation:.3g} %"
+    extra = row.extra_propagation if row.config.cost == "compute" else row.compute / row.config.horizon - 1.0
+    return f"{100 * extra:.3g} %"
 
 
 def _compute(row: ConfigSummary) -> str:

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary, mean_posterior
 from rst_tune.analysis.surrogate import Surrogate
 from rst_tune.records import PERCENT_ERROR, Metric
@@ -50,6 +51,11 @@ class Baselines:
     rows: Rows
     surrogate: Surrogate | None
     metric: Metric = PERCENT_ERROR
+
+    @property
+    def noun(self) -> str:
+        """The name of the cost: compute or time."""
+        return labels.cost_noun(self.rows[0].config) if self.rows else "compute"
 
     @property
     def curve(self) -> Rows:

@@ -96,6 +96,8 @@ def compare(analyses: Sequence[Analysis], names: Sequence[str] | None = None) ->
     """Compare searches with the first of them."""
     if len(analyses) < 2:
         raise InputError(f"a comparison needs two searches, but {len(analyses)} was given: name another one")
+    if len(costs := {analysis.search.cost for analysis in analyses}) > 1:
+        raise InputError(f"searches are compared over one cost, but theirs are {', '.join(sorted(costs))}: give --cost")
     given = list(names or [str(a.search.directory.name or a.search.directory) for a in analyses])
     unique = [f"{name} ({k + 1})" if given.count(name) > 1 else name for k, name in enumerate(given)]
     references = [analysis.reference for analysis in analyses if analysis.reference]

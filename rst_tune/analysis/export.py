@@ -23,7 +23,7 @@ _OF_TRIAL = (
 )  # fmt: skip
 _OF_CONFIG = (
     "family", "schedule", "rule", "rule_options", "policy", "policy_options", "cap", "rho", "gamma_gnr", "gamma_rst",
-    "extra_propagation", "horizon", "effect", "strain", "lateness", "total_steps", "params",
+    "extra_propagation", "horizon", "effect", "strain", "lateness", "pair_time", "total_steps", "params",
 )  # fmt: skip
 _OF_RUN = ("sampled_at", "started_at", "ended_at", "node", "worker", "ray_trial", "rungs", "history")
 COLUMNS = (*_OF_TRIAL, *_OF_CONFIG, *_OF_RUN)

@@ -13,7 +13,7 @@ import moocore
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rst_tune.records import Search, scored_trials
+from rst_tune.records import RuleTimes, Search, scored_trials
 
 __all__ = [
     "IncrementalFront",
@@ -125,13 +125,14 @@ def derive_reference(error: float) -> float:
     return 1.1 * (error if error > 0 else 1e-3)
 
 
-def reference_compute(longest: float) -> float:
-    """Return the compute of the reference point: beyond SAM for the longest training.
+def reference_compute(longest: float, times: RuleTimes | None = None) -> float:
+    """Return the compute of the reference point: beyond SAM, or the slowest rule, for the longest training.
 
     >>> round(reference_compute(1.0), 3)
     2.144
     """
-    return float(2.0 * max(longest, 1.0) * 2.0**BEYOND)
+    dearest = 2.0 if times is None else times.dearest
+    return float(dearest * max(longest, 1.0) * 2.0**BEYOND)
 
 
 def reference_point(search: Search) -> Point | None:
@@ -145,8 +146,8 @@ def reference_point(search: Search) -> Point | None:
         return search.reference
     groups = search.by_config().values()
     base = [t.error or 0.0 for group in groups for t in scored_trials(group) if t.config.is_recipe]
-    longest = max(t.config.horizon for t in finished)
-    return derive_reference(fmean(base) if base else finished[0].error or 0.0), reference_compute(longest)
+    error = derive_reference(fmean(base) if base else finished[0].error or 0.0)
+    return error, reference_compute(max(t.config.horizon for t in finished), search.header.times)
 
 
 class IncrementalFront:

@@ -33,7 +33,8 @@ def error_surface(analysis: Analysis) -> tuple[Array, Array, Array] | None:
     means = np.linspace(MIN_MEAN, 1.0, COLUMNS)
     tried = [t.config.gamma_rst for t in analysis.search.finished() if _varies(t.config)]
     gammas = np.geomspace(min(tried), max(max(tried), 1.01 * min(tried)), ROWS)
-    variants = [_variant(config, c / mean, g / config.gamma_rst) for g in gammas for c in means]
+    times = analysis.search.header.times
+    variants = [_variant(config, c / mean, g / config.gamma_rst).timed(times) for g in gammas for c in means]
     computes = np.array([variant.compute for variant in variants[:COLUMNS]])
     return computes, gammas, analysis.surrogate.errors(variants).reshape(ROWS, COLUMNS)
 

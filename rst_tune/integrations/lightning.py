@@ -4,8 +4,8 @@ a callback that makes a Trainer the training of a search.
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from rst_tune.method.ascent.rule import Closure, PerSample
 from rst_tune.method.memory import RngState
 from rst_tune.method.optimizer import RST
 from rst_tune.method.schedules import Schedule
+
+if TYPE_CHECKING:
+    from rst_tune.training.function_run import FunctionTrial  # needs the packages of a search, which may be missing
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -104,22 +107,6 @@ class LightningRST(RST):
         return torch.stack(losses).sum()
 
 
-class Trial(Protocol):
-    """What a training function of a search gets (`FunctionTrial`), as far as a Trainer needs it."""
-
-    def resume(self, **state: Any) -> int:
-        """Restore the state of the last checkpoint and return the first epoch to train."""
-
-    def restore_random_state(self) -> None:
-        """Set the random state of the checkpoint again."""
-
-    def report(self, value: float, /) -> None:
-        """Report the metric of the epoch."""
-
-    def end_epoch(self) -> None:
-        """End an epoch."""
-
-
 class TrialCallback(Callback):  # type: ignore[misc]
     """Makes a Trainer the training of a search: it reports after each epoch, is saved there and continues there.
 
@@ -131,7 +118,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         monitor: the logged metric to report.
     """
 
-    def __init__(self, trial: Trial, monitor: str) -> None:
+    def __init__(self, trial: "FunctionTrial", monitor: str) -> None:
         self.trial, self.monitor = trial, monitor
         self._first, self._open = 0, False
 
@@ -232,7 +219,7 @@ class _Part:
         kwargs = loop._build_kwargs(OrderedDict(), self.batch, self.batch_idx)
         closure = loop.automatic_optimization._make_closure(kwargs, opt, self.batch_idx)
         self.rng.restore()
-        with nullcontext() if last else _unsynced(trainer):
+        with nullcontext() if last else getattr(trainer.strategy, "block_backward_sync", nullcontext)():
             loss: Tensor = closure()
         return loss
 
@@ -265,11 +252,6 @@ def _unlogged(module: LightningModule) -> Iterator[None]:
         yield
     finally:
         del module.log
-
-
-def _unsynced(trainer: Trainer) -> AbstractContextManager[Any]:
-    context: AbstractContextManager[Any] = getattr(trainer.strategy, "block_backward_sync", nullcontext)()
-    return context
 
 
 def _check_trainer(trainer: Trainer) -> None:

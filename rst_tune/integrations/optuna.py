@@ -9,12 +9,13 @@ try:
     import optuna
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
-    from optuna.trial import FrozenTrial, TrialState
+    from optuna.trial import FixedTrial, FrozenTrial, TrialState
 except ImportError as error:
     raise ImportError("Optuna is not installed: pip install 'rst_tune[tune]'") from error
 
 from rst_tune.analysis.pareto import derive_reference, reference_compute
 from rst_tune.records import Role, Status, Trial, TrialConfig, config_id
+from rst_tune.tuning.axes import bounds
 from rst_tune.tuning.experiment import load_space
 from rst_tune.tuning.sampler import FrontSampler
 from rst_tune.tuning.space import Params, Space, TaskScale, trial_config
@@ -75,7 +76,7 @@ class RstSampler(BaseSampler):
 
     def params_of(self, suggested: Mapping[str, Any]) -> Params:
         """Return the parameters that the suggested values of a study mean."""
-        return self.space.sample(_Given(suggested))
+        return self.space.sample(FixedTrial(dict(suggested)))
 
     # --- Optuna's own -------------------------------------------------------------------------------------------
 
@@ -101,15 +102,14 @@ class RstSampler(BaseSampler):
         if trial is None or trial.error is None:
             return
         if self._reference is None:
-            longest = max((float(v) for v in _ends(self.space.horizon)), default=1.0)
-            self._reference = (derive_reference(trial.error), reference_compute(longest))
+            self._reference = (derive_reference(trial.error), reference_compute(bounds(self.space.horizon)[1]))
         self._sampler.model.observe(trial)
 
     def _trial(self, frozen: FrozenTrial) -> Trial | None:
         """Return a trial of the study as one of a search; None where its parameters are not those of the space."""
         try:
             config = self.config_of(self.params_of(frozen.params))
-        except (KeyError, InputError):
+        except ValueError:
             return None
         values = frozen.values if frozen.state is TrialState.COMPLETE else None
         identity = config_id(config.params)
@@ -142,26 +142,3 @@ class RstSampler(BaseSampler):
     ) -> Any:
         """Return the proposed value, or a random one as long as there is no proposal."""
         return self._sampler.sample_independent(study, trial, param_name, param_distribution)
-
-
-def _ends(axis: Any) -> list[Any]:
-    return [axis.high] if hasattr(axis, "high") else axis if isinstance(axis, list) else [axis]
-
-
-class _Given:
-    """Answers like an Optuna trial, with values that are known already."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
-
-    def suggest_float(self, name: str, *_: Any, **__: Any) -> float:
-        """Return the value of the name."""
-        return float(self._values[name])
-
-    def suggest_int(self, name: str, *_: Any, **__: Any) -> int:
-        """Return the value of the name."""
-        return int(self._values[name])
-
-    def suggest_categorical(self, name: str, choices: Any) -> Any:  # noqa: ARG002  Optuna's signature
-        """Return the value of the name."""
-        return self._values[name]

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from rst_tune.errors import InputError
 from rst_tune.method.optimizer import RST
-from rst_tune.method.schedules import MEAN_FAMILIES, with_mean
+from rst_tune.method.schedules import MEAN_FAMILIES, Schedule, with_mean
 
 try:
     from ray import tune
@@ -23,6 +23,7 @@ try:
 except ImportError as error:
     raise ImportError("Ray Tune is not installed: pip install 'rst_tune[tune]'") from error
 
+from rst_tune.analysis.pareto import nondominated
 from rst_tune.integrations.optuna import RstSampler
 from rst_tune.training.function import FunctionTask, FunctionWorkload
 from rst_tune.training.task import Method
@@ -62,12 +63,15 @@ def rst_from_config(
         total_steps: T.
         settings: other arguments of RST.
     """
+    own = {name: value for name, value in config.items() if name not in SCHEDULE}
+    return RST(base, model, schedule=_schedule(config, total_steps), total_steps=total_steps, **own, **settings)
+
+
+def _schedule(config: Mapping[str, Any], total_steps: int) -> Schedule:
     missing = [name for name in SCHEDULE if name not in config]
     if missing:
         raise InputError(f"a configuration needs {', '.join(SCHEDULE)}, but {missing} are missing: use search_space()")
-    schedule = with_mean(config["family"], config["extra_propagation"], total_steps, config["shape"])
-    own = {name: value for name, value in config.items() if name not in SCHEDULE}
-    return RST(base, model, schedule=schedule, total_steps=total_steps, **own, **settings)
+    return with_mean(config["family"], config["extra_propagation"], total_steps, config["shape"])
 
 
 def trainable(
@@ -113,8 +117,7 @@ def _method(config: Mapping[str, Any], total_steps: int) -> Method:
     """Return the method of a configuration; what is neither its nor the schedule's belongs to somebody else."""
     own = {name: value for name, value in config.items() if name in Method.model_fields}
     if "schedule" not in own:
-        schedule = with_mean(config["family"], config["extra_propagation"], total_steps, config["shape"])
-        own["schedule"] = schedule.to_dict()
+        own["schedule"] = _schedule(config, total_steps).to_dict()
     return Method.model_validate(own)
 
 
@@ -261,10 +264,5 @@ def front_of(results: Any, error: str = "error", cost: str = "pairs") -> list[An
         for i, result in enumerate(results)
         if result.error is None and {error, cost} <= set(result.metrics or {})
     }
-    points = {i: point for i, point in points.items() if all(map(isfinite, point))}
-    front = [i for i, point in points.items() if not any(_dominates(other, point) for other in points.values())]
+    front = [i for i, kept in zip(points, nondominated(list(points.values())), strict=True) if kept]
     return [results[i] for i in sorted(front, key=lambda i: points[i][::-1])]
-
-
-def _dominates(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one[0] <= other[0] and one[1] <= other[1] and one != other

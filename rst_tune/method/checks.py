@@ -1,7 +1,7 @@
 """Checks of the arguments of the optimizer, before anything is computed."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -27,7 +27,7 @@ __all__ = [
     "wants_local_eps",
 ]
 
-OLDER: dict[str, Any] = {"policy": "coin", "policy_options": {}, "cap": None}
+OLDER: Mapping[str, object] = {"policy": "coin", "policy_options": {}, "cap": None}
 """Settings that states of older versions do not have."""
 
 
@@ -166,9 +166,9 @@ def recorded(losses: PerSample, into: list[Tensor]) -> Closure:
     return mean
 
 
-def check_settings(saved: dict[str, Any], own: dict[str, Any]) -> None:
+def check_settings(saved: Mapping[str, object], own: Mapping[str, object]) -> None:
     """Raise unless a state was saved with these settings: with others, X_t would not continue as it began."""
-    saved = OLDER | saved
+    saved = {**OLDER, **saved}
     differing = {name: (saved.get(name), value) for name, value in own.items() if saved.get(name) != value}
     if differing:
         told = ", ".join(f"{name} was {old!r} and is {new!r}" for name, (old, new) in differing.items())

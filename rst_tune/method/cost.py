@@ -1,13 +1,15 @@
 """The expected cost of a schedule with a rule, and the listing of rules and policies with their costs."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rst_tune.method import ascent, policies
 from rst_tune.method.options import defaults
 from rst_tune.method.schedules import Schedule
+from rst_tune.registry import Registry
 
-__all__ = ["describe_policies", "describe_rules", "expected_extra_propagation"]
+__all__ = ["Listed", "describe_policies", "describe_rules", "expected_extra_propagation"]
 
 LISTED, LISTED_BATCH = 1000, 128  # ascents over which a listed cost is averaged, and the samples of their batches
 
@@ -38,32 +40,33 @@ def expected_extra_propagation(
     return ascent.build(rule, rule_options).expected_pairs(schedule.values(T), batch_size) / T
 
 
-def describe_rules() -> list[dict[str, Any]]:
-    """Return name, description, citation, extra pairs per ascent and options with defaults of every rule.
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """A rule or policy for a listing: its options with their defaults, and of a rule the extra pairs per ascent."""
 
-    >>> [row["cost"] for row in describe_rules() if row["name"] in ("sam", "looksam", "ssam", "msam")]
+    name: str
+    description: str
+    citation: str
+    options: Mapping[str, object]
+    cost: float | None = None
+
+
+def describe_rules() -> list[Listed]:
+    """Return every rule, with its cost.
+
+    >>> [row.cost for row in describe_rules() if row.name in ("sam", "looksam", "ssam", "msam")]
     [1.0, 0.2, 1.01, 0.0]
     """
-    return [
-        {
-            "name": entry.name,
-            "description": entry.description,
-            "citation": entry.citation,
-            "cost": entry.value().expected_pairs([1.0] * LISTED, LISTED_BATCH) / LISTED,
-            "options": defaults(entry.value),
-        }
-        for entry in ascent.RULES
-    ]
+    costs = {e.name: e.value().expected_pairs([1.0] * LISTED, LISTED_BATCH) / LISTED for e in ascent.RULES}
+    return [replace(row, cost=costs[row.name]) for row in _listed(ascent.RULES)]
 
 
-def describe_policies() -> list[dict[str, Any]]:
-    """Return name, description, citation and options with defaults of every policy."""
+def describe_policies() -> list[Listed]:
+    """Return every policy."""
+    return _listed(policies.POLICIES)
+
+
+def _listed(registry: Registry[type[Any]]) -> list[Listed]:
     return [
-        {
-            "name": entry.name,
-            "description": entry.description,
-            "citation": entry.citation,
-            "options": defaults(entry.value),
-        }
-        for entry in policies.POLICIES
+        Listed(name=e.name, description=e.description, citation=e.citation, options=defaults(e.value)) for e in registry
     ]

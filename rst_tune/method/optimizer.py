@@ -10,7 +10,6 @@ from torch.optim import Optimizer
 from rst_tune.errors import InputError
 from rst_tune.method import ascent, checks, policies
 from rst_tune.method.ascent.rule import AscentContext, Closure, PerSample
-from rst_tune.method.cost import expected_extra_propagation
 from rst_tune.method.memory import RngState
 from rst_tune.method.passes import Passes, as_list, is_distributed, mean_over_ranks, ranks_agree
 from rst_tune.method.schedules import Schedule
@@ -19,7 +18,7 @@ from rst_tune.method.sharding import check_sharding, shard_group
 from rst_tune.method.vectors import local, norm, shorten_
 from rst_tune.method.wrapper import OptimizerWrapper
 
-__all__ = ["RST", "expected_extra_propagation"]
+__all__ = ["RST"]
 
 ACCUMULATED = (
     "the closure must compute the gradient of the whole batch, but gradients of other parts were accumulated before "
@@ -112,6 +111,12 @@ class RST(OptimizerWrapper):
         check_sharding(model, self._all_params(), self.rule)
         if is_distributed(model) or shard_group(self._all_params()) is not None:
             ranks_agree(self.settings())
+
+    def expected_extra_propagation(self, batch_size: int | None = None) -> float:
+        """Return the expected extra pairs per step; `batch_size` is as in `cost.expected_extra_propagation`."""
+        if self.rho == 0.0 or self.gamma_gnr == 0.0:
+            return 0.0
+        return self.rule.expected_pairs(self._p, batch_size) / self.total_steps
 
     def step(  # type: ignore[override]
         self,

@@ -12,7 +12,7 @@ __all__ = ["build", "defaults"]
 T = TypeVar("T")
 
 
-def defaults(kind: type[Any]) -> dict[str, Any]:
+def defaults(kind: type[Any]) -> dict[str, object]:
     """Return the options of a rule or policy class with their defaults."""
     return {f.name: None if f.default is MISSING else f.default for f in fields(kind) if f.init}
 

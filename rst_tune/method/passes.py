@@ -1,7 +1,7 @@
 """Forward-backward passes over the closures of a step: accumulation, loss scaling, synchronization of ranks."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -53,7 +53,7 @@ class Passes:
 
     def _one_pass(self, closure: Closure, weight: float, synced: bool, unset: Sequence[Tensor]) -> Tensor:
         # The forward pass belongs inside no_sync as well: DDP decides there what the backward pass will exchange.
-        with nullcontext() if synced else _no_sync(self.model):
+        with nullcontext() if synced else getattr(self.model, "no_sync", nullcontext)():
             loss = closure()
             if not self.closure_runs_backward and any(p.grad is not None for p in unset):
                 self._accept_backward(weight)
@@ -111,11 +111,6 @@ def _what(loss: object) -> str:
     return f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
 
 
-def _no_sync(model: nn.Module) -> AbstractContextManager[Any]:
-    no_sync: Callable[[], AbstractContextManager[Any]] = getattr(model, "no_sync", nullcontext)
-    return no_sync()
-
-
 def as_list(value: Any) -> list[Any]:
     """Return a list of closures as it is, and one closure as a list of one."""
     return list(value) if isinstance(value, list | tuple) else [value]
@@ -133,7 +128,7 @@ def mean_over_ranks(tensors: list[Tensor]) -> None:
         tensor.div_(dist.get_world_size())
 
 
-def ranks_agree(settings: dict[str, Any]) -> None:
+def ranks_agree(settings: Mapping[str, object]) -> None:
     """Raise unless every rank has the same settings: X_t must be equal on all ranks."""
     all_settings: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(all_settings, settings)

@@ -4,7 +4,7 @@ The event log is the only truth: everything else (the Optuna study, MLflow, fron
 Errors are minimized, in the unit of the search's `Metric`. This room imports no other room.
 """
 
-from rst_tune.records.config import SchedulePreview, TrialConfig, config_id, trial_key
+from rst_tune.records.config import Cost, RuleTimes, SchedulePreview, TrialConfig, config_id, trial_key
 from rst_tune.records.events import (
     EpochsReported,
     Event,
@@ -25,6 +25,7 @@ from rst_tune.records.trial import Phase, Role, Status, Trial, devices_per_trial
 __all__ = [
     "LOG_NAME",
     "PERCENT_ERROR",
+    "Cost",
     "EpochsReported",
     "Event",
     "EventLog",
@@ -33,6 +34,7 @@ __all__ = [
     "PhaseEntered",
     "ReferenceSet",
     "Role",
+    "RuleTimes",
     "RungReached",
     "SchedulePreview",
     "Search",

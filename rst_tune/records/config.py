@@ -4,11 +4,14 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-__all__ = ["SchedulePreview", "TrialConfig", "config_id", "trial_key"]
+__all__ = ["Cost", "RuleTimes", "SchedulePreview", "TrialConfig", "config_id", "trial_key"]
+
+Cost = Literal["compute", "seconds"]
+"""What a training costs is counted in: forward-backward pairs, or seconds."""
 
 
 def config_id(params: Mapping[str, Any]) -> str:
@@ -27,6 +30,32 @@ def trial_key(config: str, epochs: int, seed: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RuleTimes:
+    """The time of a plain step in seconds, and in units of it that of an extra pair and of each rule's own work.
+
+    `work` is what one ascent takes beside its pairs. It may be below 0: pairs are counted by samples, and a pass over
+    half of a batch may take less than half of the time. A rule that is missing takes the time of its pairs.
+    """
+
+    step: float
+    second: float
+    work: Mapping[str, float] = field(default_factory=dict)
+
+    def per_step(self, extra: float, ascents: float, rule: str) -> float:
+        """Return the time of a mean step with so many extra pairs and ascents.
+
+        >>> RuleTimes(step=0.01, second=0.9, work={"esam": 0.5}).per_step(0.8, 1.0, "esam")
+        2.22
+        """
+        return 1.0 + self.second * extra + self.work.get(rule, 0.0) * ascents
+
+    @property
+    def dearest(self) -> float:
+        """The time of a step with one extra pair and the work of the slowest rule."""
+        return 1.0 + self.second + max([0.0, *self.work.values()])
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrialConfig:
     """The sharpness-aware part of a training, complete and with its exact cost.
 
@@ -40,6 +69,7 @@ class TrialConfig:
         effect: how strongly the training is regularized, in units of SAM at the recipe's radius.
         strain: the same in the mean square, weighted by the learning rate: a training breaks down beyond some strain.
         lateness: where the ascents lie, from -1 (at the start) to 1 (at the end).
+        pair_time: mean time of its pairs in units of a plain step, where the cost is in seconds; None: pairs count.
         params: the parameters as they were sampled; `config_id` is their hash.
 
     `effect`, `strain` and `lateness` describe any p(t), whatever its family: they are the features of the surrogate.
@@ -61,12 +91,35 @@ class TrialConfig:
     effect: float = 0.0
     strain: float = 0.0
     lateness: float = 0.0
+    pair_time: float | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def compute(self) -> float:
-        """Expected pairs of the training over those of one base-optimizer training of the recipe's length."""
-        return self.horizon * (1.0 + self.extra_propagation)
+        """Expected cost of the training over that of one base-optimizer training of the recipe's length."""
+        return self.horizon * (1.0 + self.extra_propagation) * self.pair_weight
+
+    @property
+    def cost(self) -> Cost:
+        """What `compute` is counted in."""
+        return "compute" if self.pair_time is None else "seconds"
+
+    @property
+    def pair_weight(self) -> float:
+        """The cost of one of its pairs in units of a plain step's."""
+        return 1.0 if self.pair_time is None else self.pair_time
+
+    @property
+    def ascents(self) -> float:
+        """Expected ascents per step: the mean of p(t)."""
+        return self.gamma_rst / self.gamma_gnr if self.gamma_gnr else 0.0
+
+    def timed(self, times: RuleTimes | None) -> Self:
+        """Return the configuration with its cost in seconds by these times; None: in pairs."""
+        if times is None:
+            return replace(self, pair_time=None)
+        per_step = times.per_step(self.extra_propagation, self.ascents, self.rule)
+        return replace(self, pair_time=per_step / (1.0 + self.extra_propagation))
 
     @cached_property
     def identity(self) -> int:
@@ -77,7 +130,7 @@ class TrialConfig:
     @property
     def is_plausible(self) -> bool:
         """Whether the numbers are ones that a search samples: finite, a cost of at least 0, a numeric shape."""
-        numbers = [self.extra_propagation, self.gamma_gnr, self.gamma_rst, self.rho, self.horizon]
+        numbers = [self.extra_propagation, self.gamma_gnr, self.gamma_rst, self.rho, self.horizon, self.pair_weight]
         numbers += [v for v in (*self.params.values(), *self.schedule.values()) if isinstance(v, float)]
         shape = self.params.get("shape")
         return (

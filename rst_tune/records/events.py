@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, TypeAdapter
 
-from rst_tune.records.config import SchedulePreview, TrialConfig
+from rst_tune.records.config import RuleTimes, SchedulePreview, TrialConfig
 from rst_tune.records.metric import PERCENT_ERROR, Metric
 from rst_tune.records.trial import Phase, Role, Status
 
@@ -26,6 +27,29 @@ __all__ = [
 ]
 
 
+class ResourcesRecord(BaseModel):
+    """What one trial occupies."""
+
+    workers: int = 1
+    gpus_per_worker: float = 0.0
+
+
+class TrackingRecord(BaseModel):
+    """Whether and where a search is tracked; the URI has no credentials."""
+
+    enabled: bool = True
+    uri: str | None = None
+
+
+class ExperimentRecord(BaseModel):
+    """The parts of an experiment that readers of a log use, with their types; None: the log does not have the part."""
+
+    budget: dict[str, float | None] | None = None
+    resources: ResourcesRecord | None = None
+    sampler: dict[str, Any] | None = None
+    tracking: TrackingRecord | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Event:
     """One line of the event log. `time` is set when the event is appended."""
@@ -40,7 +64,10 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchStarted(Event):
-    """Identity and circumstances of the search, written once, as the first event."""
+    """Identity and circumstances of the search, written once, as the first event.
+
+    `times` are those that the cost of a configuration is computed with, where it is in seconds; None: in pairs.
+    """
 
     kind: ClassVar[str] = "search"
     search_id: str = ""
@@ -52,6 +79,12 @@ class SearchStarted(Event):
     versions: Mapping[str, str] = field(default_factory=dict)
     devices: Mapping[str, float] = field(default_factory=dict)
     commit: str = ""
+    times: RuleTimes | None = None
+
+    @cached_property
+    def settings(self) -> ExperimentRecord:
+        """The experiment, as far as readers of the log use it; ValueError where a part has a wrong type."""
+        return ExperimentRecord.model_validate(self.experiment)
 
     @property
     def uid(self) -> str:
@@ -160,20 +193,6 @@ _KINDS: dict[str, type[Event]] = {
 }  # fmt: skip
 
 
-class _Resources(BaseModel):
-    workers: int = 1
-    gpus_per_worker: float = 0.0
-
-
-class _Experiment(BaseModel):
-    """The parts of an experiment that readers of a log use, with their types."""
-
-    budget: dict[str, float | None] | None = None
-    resources: _Resources | None = None
-    sampler: dict[str, Any] | None = None
-    tracking: dict[str, Any] | None = None
-
-
 _VALIDATORS: dict[str, TypeAdapter[Event]] = {kind: TypeAdapter(each) for kind, each in _KINDS.items()}
 
 
@@ -185,7 +204,7 @@ def parse_event(data: Mapping[str, Any]) -> Event:
     try:
         event = _VALIDATORS[kind.kind].validate_python(dict(data))
         if isinstance(event, SearchStarted):
-            _Experiment.model_validate(event.experiment)
+            _ = event.settings
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a damaged {kind.kind!r} event: {error}") from error
     if isinstance(event, TrialSampled) and not event.config.is_plausible:

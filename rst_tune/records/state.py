@@ -4,13 +4,14 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from rst_tune.records.config import Cost
 from rst_tune.records.events import (
     EpochsReported,
     Event,
     PhaseEntered,
     ReferenceSet,
+    ResourcesRecord,
     RungReached,
     SearchStarted,
     TestRead,
@@ -52,6 +53,11 @@ class Search:
         return self.header.metric
 
     @property
+    def cost(self) -> Cost:
+        """What the compute of its trainings is counted in."""
+        return "compute" if self.header.times is None else "seconds"
+
+    @property
     def pairs(self) -> float:
         """Every propagation pair spent, by stopped, failed and confirming trials as well."""
         return sum(t.pairs for t in self.trials)
@@ -64,8 +70,8 @@ class Search:
     @property
     def devices_per_trial(self) -> float:
         """How many devices one trial occupies."""
-        resources: Mapping[str, Any] = self.header.experiment.get("resources") or {}
-        return devices_per_trial(float(resources.get("gpus_per_worker", 0.0)), int(resources.get("workers", 1)))
+        resources = self.header.settings.resources or ResourcesRecord()
+        return devices_per_trial(resources.gpus_per_worker, resources.workers)
 
     def finished(self) -> list[Trial]:
         """Return the trials trained to their end."""

@@ -99,14 +99,19 @@ class Trial:
 
     @property
     def compute(self) -> float:
-        """Pairs over those of one base-optimizer training of the recipe's length.
+        """Cost over that of one base-optimizer training of the recipe's length, in pairs or in seconds.
 
-        They are known before training, except under a policy that decides after the first pass: there the realized
+        It is known before training, except under a policy that decides after the first pass: there the realized
         pairs count once the trial is complete.
         """
         if self.config.policy == "coin" or self.status is not Status.COMPLETE or not self.config.total_steps:
             return self.config.compute
-        return self.config.horizon * self.pairs / self.config.total_steps
+        return self.config.horizon * self.pairs / self.config.total_steps * self.config.pair_weight
+
+    @property
+    def training_seconds(self) -> float:
+        """The recorded seconds without those of the validation, as far as the training measures them apart."""
+        return self.seconds - sum(self.history.get("seconds_evaluation", ()))
 
     def values(self, metric: Metric) -> list[float]:
         """Return the metric after each epoch so far, as it is written.

@@ -5,11 +5,10 @@ from pathlib import Path
 
 from rst_tune.analysis.compare import SURFACES, Comparison
 from rst_tune.files import write_text
-from rst_tune.report import figures, formatting
+from rst_tune.report import figures, formatting, terminal
 from rst_tune.report.formatting import escape_html
 from rst_tune.report.page import Content, answer_section, figure_data, html_table, section
 from rst_tune.report.panels import COMPUTE_NOTE, FRONT_NOTE, Panel, better_note, figure_panel
-from rst_tune.report.terminal import comparison_axis, errors_by_cost
 
 __all__ = ["panels", "render", "verdict", "write"]
 
@@ -40,7 +39,7 @@ def panels(comparison: Comparison) -> list[Panel]:
     others = [entry.name for entry in comparison.entries[1:]]
     differences = [_difference(comparison, other, index) for index, other in enumerate(others)]
     metric = comparison.entries[0].analysis.search.metric
-    note = better_note(metric) + FRONT_NOTE + COMPUTE_NOTE * comparison_axis(comparison).lengths_differ
+    note = better_note(metric) + FRONT_NOTE + COMPUTE_NOTE * terminal.comparison_axis(comparison).lengths_differ
     return [figure_panel("fronts", "The fronts", note, figures.compare(fronts, metric)), *differences]
 
 
@@ -56,7 +55,7 @@ def _difference(comparison: Comparison, other: str, index: int) -> Panel:
         "Colour: the search with the higher probability of attaining a point or a better one, given the noise "
         "between seeds."
     )
-    axis = comparison_axis(comparison)
+    axis = terminal.comparison_axis(comparison)
     metric = comparison.entries[0].analysis.search.metric
     figure = figures.attainment(rectangles, (first, other), comparison.reference, axis, metric)
     return figure_panel(name, title, note, figure)
@@ -77,18 +76,13 @@ def verdict(comparison: Comparison) -> str:
 
 def _tables(comparison: Comparison) -> str:
     first, *others = (entry.name for entry in comparison.entries)
-    volumes = [
-        (e.name, f"{len(e.analysis.points)}", formatting.number(e.pairs), formatting.number(e.hypervolume),
-         formatting.interval(e.low, e.high))
-        for e in comparison.entries
-    ]  # fmt: skip
-    table = _text_table(("search", "points", "pairs", "hypervolume", "95 % interval"), volumes)
-    rows = errors_by_cost(comparison)
+    table = _text_table(terminal.VOLUME_HEADS, terminal.volume_rows(comparison))
+    rows = terminal.errors_by_cost(comparison)
     if not rows:
         return table
-    note = '<p class="note under">Differences from the first search with 95 % intervals; below 0 is better.</p>'
-    head = f"error within {comparison_axis(comparison).name}"
-    return table + _text_table((head, first, *(f"{name}, difference" for name in others)), rows) + note
+    note = f"Differences from the first search with 95 % intervals; {terminal.better_side(comparison)} 0 is better."
+    heads = (terminal.errors_head(comparison), first, *(f"{name}, difference" for name in others))
+    return f'{table}{_text_table(heads, rows)}<p class="note under">{note}</p>'
 
 
 def _text_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

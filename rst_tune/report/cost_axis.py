@@ -1,4 +1,4 @@
-"""The cost that figures and tables show: extra propagation at one length, compute where lengths differ."""
+"""The cost that figures and tables show: extra propagation or time at one length, compute or time where they differ."""
 
 import math
 from collections.abc import Iterable
@@ -15,17 +15,22 @@ __all__ = ["CostAxis"]
 class CostAxis:
     """One way to write a compute. `horizon` is the length that all trainings share, None where lengths differ.
 
+    `timed`: the compute is counted in seconds.
+
     >>> CostAxis(None).text(0.5), CostAxis(1.0).text(1.5), CostAxis(0.5).text(1.0)
     ('0.5 ×', '50 %', '100 %')
     """
 
     horizon: float | None
+    timed: bool = False
 
     @classmethod
     def of(cls, points: Iterable[ConfigSummary]) -> Self:
         """Return the axis for these configurations."""
-        lengths = {point.config.horizon for point in points}
-        return cls(None if len(lengths) > 1 else next(iter(lengths), 1.0))
+        configs = [point.config for point in points]
+        lengths = {config.horizon for config in configs}
+        timed = any(config.cost == "seconds" for config in configs)
+        return cls(None if len(lengths) > 1 else next(iter(lengths), 1.0), timed)
 
     @property
     def lengths_differ(self) -> bool:
@@ -35,22 +40,24 @@ class CostAxis:
     @property
     def name(self) -> str:
         """The head of a column."""
-        return "compute" if self.lengths_differ else "extra"
+        return self.noun if self.timed or self.lengths_differ else "extra"
 
     @property
     def noun(self) -> str:
         """The name of the quantity."""
+        if self.timed:
+            return "time" if self.lengths_differ else "extra time"
         return "compute" if self.lengths_differ else "extra propagation"
 
     @property
     def title(self) -> str:
         """The title of an axis."""
         if self.lengths_differ:
-            return "compute, in plain trainings of the recipe's length"
-        return "extra propagation (100 %: SAM)"
+            return f"{self.noun}, in plain trainings of the recipe's length"
+        return f"{self.noun} (100 %: {'a plain training' if self.timed else 'SAM'})"
 
     def value(self, compute: float) -> float:
-        """Return the number to draw: compute, or the realized extra propagation."""
+        """Return the number to draw: compute, or the realized extra propagation or time."""
         return compute if self.horizon is None else round(compute / self.horizon - 1.0, 9)
 
     def position(self, compute: float) -> float:

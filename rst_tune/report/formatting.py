@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from rst_tune.records import TrialConfig
+from rst_tune.records import PERCENT_ERROR, Metric, TrialConfig
 
 __all__ = [
     "MISSING",
@@ -91,13 +91,14 @@ def seeds(ended: int, total: int) -> str:
     return f"{ended}" if ended == total else f"{ended} of {total}"
 
 
-def difference(gap: float, low: float | None, high: float | None) -> str:
-    """Return a difference with its interval.
+def difference(gap: float, low: float | None, high: float | None, metric: Metric = PERCENT_ERROR) -> str:
+    """Return a difference with its interval in brackets, as the metric is written.
 
     >>> difference(-0.2, -0.33, -0.07), difference(0.1, None, None)
     ('-0.20 [-0.33, -0.07]', '+0.10')
     """
-    return f"{gap:+.2f}" if low is None or high is None else f"{gap:+.2f} [{low:+.2f}, {high:+.2f}]"
+    value, _, ends = metric.difference(gap, low, high).partition(", ")
+    return f"{value} [{ends.replace(' to ', ', ')}]" if ends else value
 
 
 def interval(low: float | None, high: float | None) -> str:

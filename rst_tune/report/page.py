@@ -89,7 +89,8 @@ def content(analysis: Analysis) -> Content:
     links = {"answer": "Answer", **{p.name: p.name.capitalize() for p in parts}, "trials": "Trials", "how": "How"}
     metric = analysis.search.metric
     named = {"title": metric.title, "percent": metric.unit == "%", "up": not metric.higher_is_better}
-    data = {"figures": figure_data(parts), "trials": page_data.trial_columns(analysis), "metric": named}
+    trials, cost = page_data.trial_columns(analysis), analysis.baselines.noun
+    data = {"figures": figure_data(parts), "trials": trials, "metric": named, "cost": cost}
     return Content(name=analysis.search.name, links=links, sections=sections, data=data)
 
 

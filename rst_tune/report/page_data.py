@@ -58,7 +58,8 @@ def account(analysis: Analysis) -> Rows:
         ("workers", f"{len({(t.node, t.worker) for t in trials if t.started_at is not None})}"),
         ("first start", formatting.timestamp(min(started, default=None))),
         ("last end", formatting.timestamp(max(ended, default=None))),
-        ("reference point", f"{search.metric.phrase(point[0])}, compute {formatting.multiple(point[1])}"
+        ("reference point",
+         f"{search.metric.phrase(point[0])}, {analysis.baselines.noun} {formatting.multiple(point[1])}"
          if point else formatting.MISSING),
     ]  # fmt: skip
 

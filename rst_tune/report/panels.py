@@ -29,6 +29,11 @@ COMPUTE_NOTE = (
     " Compute counts forward-backward pairs: 1 × is one training of the base optimizer at the recipe's length."
 )
 
+TIME_NOTE = (
+    " Time is that of the training steps with passes, data and the rule's own work: 1 × is one training of the base "
+    "optimizer at the recipe's length."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
@@ -85,8 +90,10 @@ def baselines(analysis: Analysis) -> dict[str, ConfigSummary]:
 def _front(analysis: Analysis) -> Panel:
     points, metric = analysis.summaries, analysis.search.metric
     note = better_note(metric) + FRONT_NOTE
-    if CostAxis.of(points).lengths_differ:
-        note += COMPUTE_NOTE + " The dashed curve is the base optimizer trained longer or shorter."
+    axis = CostAxis.of(points)
+    note += TIME_NOTE if axis.timed else COMPUTE_NOTE if axis.lengths_differ else ""
+    if axis.lengths_differ:
+        note += " The dashed curve is the base optimizer trained longer or shorter."
     span = visible_range(points)
     above = sum(p.error_mean > span[1] for p in points) if span else 0
     if above:

@@ -4,9 +4,10 @@ A running search is not analysed at every tick: the progress shows measured numb
 of the delivered front is that of `status_rows` and the page.
 """
 
+import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -88,10 +89,22 @@ class ProgressView:
         self._live: Live | None = None
         self.period = 1.0 if console.is_terminal else 20.0
         self._last = float("-inf")
+        self._begun: tuple[float, float] | None = None
 
     def due(self) -> bool:
         """Return whether the next snapshot is due."""
         return not self._quiet and time.monotonic() - self._last >= self.period
+
+    def update(self, search: Callable[[], Search], spent: float, limit: float) -> None:
+        """Show a search if that is due; the time left is estimated by the pace since the first call."""
+        if not self.due():
+            return
+        now = time.monotonic()
+        self._begun = self._begun or (now, spent)
+        passed, done = now - self._begun[0], spent - self._begun[1]
+        finite = 0 < limit < math.inf
+        eta = passed * max(limit - spent, 0.0) / done if finite and done > 0 else None
+        self.show(snapshot(search(), share=spent / limit if finite else None, eta=eta))
 
     def show(self, snap: Snapshot) -> None:
         """Show a snapshot."""

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -51,10 +50,10 @@ def status_rows(analysis: Analysis) -> dict[str, Any]:
 
 
 def plain_trainings(search: Search) -> float | None:
-    """Return the pairs spent over those of one base-optimizer training of the recipe's length; None without trials."""
+    """Return the cost so far over that of one base-optimizer training of the recipe's length; None without trials."""
     configs = (t.config for t in search.trials)
     pairs = next((c.total_steps / c.horizon for c in configs if c.total_steps and c.horizon), None)
-    return search.pairs / pairs if pairs else None
+    return sum(t.pairs * t.config.pair_weight for t in search.trials) / pairs if pairs else None
 
 
 def budget_progress(search: Search) -> dict[str, float | None]:
@@ -68,13 +67,13 @@ def budget_progress(search: Search) -> dict[str, float | None]:
 
 def _budget(search: Search) -> dict[str, dict[str, float]]:
     """Return each limit of the experiment's budget with what is left of it."""
-    limits: Mapping[str, Any] = search.header.experiment.get("budget") or {}
+    limits = search.header.settings.budget or {}
     spent = {
         "pairs": search.pairs,
         "trainings": plain_trainings(search) or 0.0,
-        "epochs": search.pairs / (search.header.steps_per_epoch or 1),
+        "epochs": sum(t.pairs * t.config.pair_weight for t in search.trials) / (search.header.steps_per_epoch or 1),
         "trials": float(len({t.config_id for t in search.trials if t.role is Role.SEARCH})),
         "device_hours": search.device_hours,
     }
-    given = {name: float(limits[name]) for name in spent if isinstance(limits.get(name), int | float)}
+    given = {name: limit for name in spent if (limit := limits.get(name)) is not None}
     return {name: {"limit": limit, "left": max(0.0, limit - spent[name])} for name, limit in given.items()}

@@ -51,16 +51,18 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
     share = estimate["pairs_budget"] / estimate["paper_grid_pairs"]
     trainings, per_trial = estimate.get("plain_trainings"), estimate.get("pairs_per_trial")
     plain = estimate["epochs"] * estimate["steps_per_epoch"]
+    unit, noun = ("plain step", "time") if estimate.get("cost") == "seconds" else ("pair", "compute")
     rows = [
         ("search", estimate["search_id"]),
         ("plain training", f"{estimate['epochs']} epochs of {estimate['steps_per_epoch']} steps; "
          f"rungs at epochs {rungs}"),
         ("budget", "" if trainings is None else f"{formatting.number(trainings)} plain trainings"),
-        ("mean trial", "" if not per_trial or not plain else f"{formatting.multiple(per_trial / plain)} compute"),
+        ("mean trial", "" if not per_trial or not plain else f"{formatting.multiple(per_trial / plain)} {noun}"),
         ("configurations", f"{estimate['trials_unstopped']:,} if none is stopped, "
          f"at most {estimate['trials_stopped']:,}"),
-        ("propagation pairs", f"{pairs['search']} for the search, {pairs['confirm']} for the confirmation"),
-        ("time per pair", "not measured" if pair is None else f"{1000 * pair:.2f} ms, measured here"),
+        ("propagation pairs" if unit == "pair" else "time in plain steps",
+         f"{pairs['search']} for the search, {pairs['confirm']} for the confirmation"),
+        (f"time per {unit}", "not measured" if pair is None else f"{1000 * pair:.2f} ms, measured here"),
         ("device time", _hours(estimate["device_hours"])),
         ("wall time", f"{_hours(estimate['wall_hours'])} with {estimate['slots']} concurrent trials"),
         ("grid of the paper", f"{formatting.number(estimate['paper_grid_pairs'])} pairs ({grid_time})"),

@@ -17,18 +17,24 @@ from rst_tune.report.rich_tables import FittedTable, add_row, bullets, column_ta
 from rst_tune.report.status import status_rows
 
 __all__ = [
+    "VOLUME_HEADS",
+    "better_side",
     "compare_table",
     "comparison_axis",
     "errors_by_cost",
+    "errors_head",
     "front_table",
     "paper_table",
     "status_table",
     "table_points",
+    "volume_rows",
 ]
 
+VOLUME_HEADS = ("search", "points", "pairs", "hypervolume", "95 % interval")
 STYLES = {"confirmed": "bold green", "uncertain": "yellow", "single seed": "magenta", "dominated": "dim"}
 NOTES = {
     "compute": "→: recommended; 1 ×: one plain training of the recipe",
+    "time": "→: recommended; time: of the training steps; 1 ×: one plain training of the recipe",
     "extra": "extra: extra propagation; SAM has 100 %",
     "length": "length: share of the recipe's epochs",
     "expect": "expect: posterior mean of the surrogate, which defines the front",
@@ -49,7 +55,7 @@ def front_table(analysis: Analysis, width: int | None = None, limit: int | None 
         columns = _front_columns(shown, analysis.recommended, axis, analysis.search.metric)
         numbers = [name for name in columns if name not in ("verdict", "method")]
         metric = analysis.search.metric
-        notes = NOTES if axis.lengths_differ else {**NOTES, "extra": "→: recommended"}
+        notes = NOTES if axis.lengths_differ else {**NOTES, axis.name: "→: recommended"}
         notes = {**notes, metric.title: f"{metric.name}: measured mean ± standard error over seeds"}
         if any(p.diverged for p in shown):
             notes = {**notes, "seeds": "seeds: 2 of 3: one diverged, and counts with the error of guessing"}
@@ -164,20 +170,34 @@ def _rung_text(rung: Mapping[str, Any]) -> str:
 
 def compare_table(comparison: Comparison) -> RenderableType:
     """Return searches side by side: hypervolume with its interval, and the lowest error within each compute."""
-    numbers = ("points", "pairs", "hypervolume")
-    volumes = column_table("search", *numbers, "95 % interval", numbers=numbers)
-    for entry in comparison.entries:
-        cells = (formatting.number(float(n)) for n in (len(entry.analysis.points), entry.pairs, entry.hypervolume))
-        add_row(volumes, entry.name, *cells, formatting.interval(entry.low, entry.high))
-    metric = comparison.entries[0].analysis.search.metric
-    head = f"{metric.name} within {comparison_axis(comparison).name}"
-    names = (head, *(entry.name for entry in comparison.entries))
+    volumes = column_table(*VOLUME_HEADS, numbers=VOLUME_HEADS[1:4])
+    for row in volume_rows(comparison):
+        add_row(volumes, *row)
+    names = (errors_head(comparison), *(entry.name for entry in comparison.entries))
     table = column_table(*names, numbers=names)
     for row in errors_by_cost(comparison):
         add_row(table, *row)
-    side = "above" if metric.higher_is_better else "below"
-    note = f"Other searches: difference from {names[1]} with a 95 % interval; {side} 0 is better."
+    note = f"Other searches: difference from {names[1]} with a 95 % interval; {better_side(comparison)} 0 is better."
     return Group(volumes, Text(""), table, text(note, style="dim"), *bullets(comparison.caveats))
+
+
+def volume_rows(comparison: Comparison) -> list[list[str]]:
+    """Return the row of each search under `VOLUME_HEADS`."""
+    numbers = [(len(entry.analysis.points), entry.pairs, entry.hypervolume) for entry in comparison.entries]
+    return [
+        [entry.name, *map(formatting.number, own), formatting.interval(entry.low, entry.high)]
+        for entry, own in zip(comparison.entries, numbers, strict=True)
+    ]
+
+
+def errors_head(comparison: Comparison) -> str:
+    """Return the head of the first column of `errors_by_cost`."""
+    return f"{comparison.entries[0].analysis.search.metric.name} within {comparison_axis(comparison).name}"
+
+
+def better_side(comparison: Comparison) -> str:
+    """Return on which side of 0 a difference from the first search is better than it."""
+    return "above" if comparison.entries[0].analysis.search.metric.higher_is_better else "below"
 
 
 def errors_by_cost(comparison: Comparison) -> list[list[str]]:
@@ -188,19 +208,15 @@ def errors_by_cost(comparison: Comparison) -> list[list[str]]:
     first, *others = comparison.entries
     axis = comparison_axis(comparison)
     metric = first.analysis.search.metric
-    gaps = {(g.name, g.cost): _gap(metric, g.difference, g.low, g.high) for g in comparison.differences}
+    gaps = {
+        (g.name, g.cost): formatting.difference(g.difference, g.low, g.high, metric) for g in comparison.differences
+    }
     rows = []
     for cost in sorted({gap.cost for gap in comparison.differences}):
         errors = [p.error_posterior for p in first.analysis.points if p.compute <= cost + 1e-9]
         cells = [gaps.get((entry.name, cost), formatting.MISSING) for entry in others]
         rows.append([axis.text(cost), metric.text(min(errors)), *cells])
     return rows
-
-
-def _gap(metric: Metric, gap: float, low: float | None, high: float | None) -> str:
-    """Return a difference with its interval in brackets, as the metric is written."""
-    value, _, ends = metric.difference(gap, low, high).partition(", ")
-    return f"{value} [{ends.replace(' to ', ', ')}]" if ends else value
 
 
 def comparison_axis(comparison: Comparison) -> CostAxis:

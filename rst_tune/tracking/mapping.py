@@ -194,15 +194,10 @@ def new_batch(trial: Trial, search: SearchRecord) -> Batch:
 def extend_batch(
     batch: Batch, event: TrialEvent, *, trial: Trial, search: SearchRecord, first: bool, epochs: int
 ) -> None:
-    """Add one event of a trial to its batch.
+    """Add one event of a trial to its batch; a later event replaces the tags of an earlier one.
 
-    Args:
-        batch: what is sent; a later event replaces the tags of an earlier one.
-        event: the event.
-        trial: the trial at the end of the event log.
-        search: the facts of the search.
-        first: whether the run of the trial is created by this event.
-        epochs: how many epochs of the trial were reported before this event.
+    `trial` is as at the end of the event log. `first`: this event creates the run of the trial. `epochs`: how many
+    epochs of the trial were reported before this event.
     """
     if first:
         batch.params.update(_params(trial), **search.task_params)

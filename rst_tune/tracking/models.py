@@ -5,11 +5,11 @@ import logging
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rst_tune.analysis import pareto
 from rst_tune.analysis.analysis import Analysis
@@ -22,6 +22,12 @@ from rst_tune.tracking.store import Store
 from rst_tune.tracking.syncer import Syncer, SyncState
 from rst_tune.tracking.tracker import LOCK_SECONDS
 
+if TYPE_CHECKING:
+    import numpy as np
+    from mlflow.models import ModelSignature
+    from numpy.typing import NDArray
+    from torch import nn
+
 __all__ = ["log_models"]
 
 METRICS = (names.ERROR, names.TEST_ERROR, names.EXTRA_PROPAGATION)
@@ -30,7 +36,7 @@ METRICS = (names.ERROR, names.TEST_ERROR, names.EXTRA_PROPAGATION)
 
 def log_models(
     directory: Path | str,
-    load: Callable[[str], Any],
+    load: Callable[[str], "nn.Module"],
     *,
     register: str | None = None,
     uri: str | None = None,
@@ -76,7 +82,9 @@ def log_models(
     return {point.trial_key: state.models[point.trial_key] for point in points}
 
 
-def _log_model(store: Store, state: SyncState, point: ConfigSummary, model: Any, data: dict[str, Any]) -> str:
+def _log_model(
+    store: Store, state: SyncState, point: ConfigSummary, model: "nn.Module", data: Mapping[str, Any]
+) -> str:
     """Log one model to the run of its trial, whose status and times stay as they are."""
     from mlflow.entities import LoggedModelStatus, Metric
 
@@ -118,12 +126,13 @@ def _link_models(store: Store, run_id: str, models: list[str]) -> None:
         store.client.log_outputs(run_id, new)
 
 
-def _save(model: Any, path: Path, run_id: str, model_id: str, shape: list[int] | None) -> None:
+def _save(model: "nn.Module", path: Path, run_id: str, model_id: str, shape: list[int] | None) -> None:
     """Save a model in MLflow's format; with the shape of an image, it has a signature and an input example."""
     import mlflow.pytorch
     from mlflow.models import Model
 
     model = model.cpu().eval()
+    signature, example = _signature(model, shape) if shape else (None, None)
     with warnings.catch_warnings(), _silenced("mlflow.pytorch"):
         warnings.simplefilter("ignore")
         mlflow.pytorch.save_model(
@@ -133,11 +142,13 @@ def _save(model: Any, path: Path, run_id: str, model_id: str, shape: list[int] |
             # Requirements are given, because inferring them loads the model in a second process.
             pip_requirements=_requirements(model),
             serialization_format="pickle",
-            **(_signature(model, shape) if shape else {}),
+            signature=signature,
+            input_example=example,
         )
 
 
-def _signature(model: Any, shape: list[int]) -> dict[str, Any]:
+def _signature(model: "nn.Module", shape: list[int]) -> tuple["ModelSignature", "NDArray[np.float32]"]:
+    """Return the types and shapes of inputs and outputs, and an input example."""
     import numpy as np
     import torch
     from mlflow.models import ModelSignature
@@ -148,7 +159,7 @@ def _signature(model: Any, shape: list[int]) -> dict[str, Any]:
         output = model(torch.from_numpy(example)).numpy()
     inputs = Schema([TensorSpec(example.dtype, (-1, *shape))])
     outputs = Schema([TensorSpec(output.dtype, (-1, *output.shape[1:]))])
-    return {"signature": ModelSignature(inputs, outputs), "input_example": example}
+    return ModelSignature(inputs, outputs), example
 
 
 @contextmanager
@@ -163,7 +174,7 @@ def _silenced(name: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _requirements(model: Any) -> list[str]:
+def _requirements(model: "nn.Module") -> list[str]:
     """Return torch and the packages that define the model's parts, each with its version."""
     packages = {type(part).__module__.split(".")[0] for part in model.modules()} | {"torch"}
     distributions = packages_distributions()

@@ -39,9 +39,7 @@ POOL_SIZE = 4
 
 
 class PermanentStoreError(RuntimeError):
-    """The store rejected a request: repeating it gives the same answer. `run_id` is the run that it was for, if any."""
-
-    run_id: str | None = None
+    """The store rejected a request: repeating it gives the same answer."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,12 @@ class UploadJob:
     run_id: str | None
 
 
-Outcome = str | Exception
-"""The id of the trial's run, or why there is none."""
+@dataclass(frozen=True)
+class Outcome:
+    """The run of a job's trial, None where there is none yet, and what went wrong, if anything."""
+
+    run_id: str | None
+    error: Exception | None = None
 
 
 class Store:
@@ -149,8 +151,8 @@ class Store:
         """Set the status of a run that ended."""
         self._ask(self.client.set_terminated, run_id, status, end)
 
-    def upload(self, job: UploadJob) -> str:
-        """Write the batch of one trial to its run, which is created if there is none; return the run's id.
+    def upload(self, job: UploadJob) -> Outcome:
+        """Write the batch of one trial to its run, which is created if there is none.
 
         The status is set even if the store rejects the content, so that no ended trial is shown as running.
         """
@@ -164,14 +166,12 @@ class Store:
             if batch.dataset is not None:
                 self.log_dataset(run_id, batch.dataset)
         except PermanentStoreError as error:
-            error.run_id, rejection = run_id, error
+            rejection = error
         if batch.end is not None:
             self.finish(run_id, batch.status, batch.end)
         elif batch.status == RUNNING and job.run_id is not None:
             self._ask(self.client.update_run, run_id, status=RUNNING)
-        if rejection is not None:
-            raise rejection
-        return run_id
+        return Outcome(run_id, rejection)
 
     @staticmethod
     def _ask(request: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -216,9 +216,11 @@ class _UploadGuard:
         self._error: Exception | None = None
 
     def __call__(self, upload: Callable[[UploadJob], Outcome], job: UploadJob) -> Outcome:
-        outcome = self._error or upload(job)
-        if isinstance(outcome, Exception) and not isinstance(outcome, PermanentStoreError):
-            self._error = outcome
+        if self._error is not None:
+            return Outcome(None, self._error)
+        outcome = upload(job)
+        if not isinstance(outcome.error, PermanentStoreError):
+            self._error = outcome.error
         return outcome
 
 
@@ -227,7 +229,7 @@ def _upload_here(store: Store) -> Callable[[UploadJob], Outcome]:
         try:
             return store.upload(job)
         except Exception as error:  # noqa: BLE001 - an outcome, which the sync handles
-            return error
+            return Outcome(None, error)
 
     return upload
 
@@ -250,12 +252,9 @@ def _worker_process(uri: str) -> Iterator[Callable[[UploadJob], Outcome]]:
             print(json.dumps(asdict(job)), file=jobs, flush=True)
             answer = json.loads(answers.readline())
         except (OSError, ValueError) as error:
-            return ConnectionError(f"an upload process ended: {error}")
-        if "rejected" in answer:
-            rejection = PermanentStoreError(answer["rejected"])
-            rejection.run_id = answer["run"]
-            return rejection
-        return ConnectionError(answer["problem"]) if "problem" in answer else str(answer["run"])
+            return Outcome(None, ConnectionError(f"an upload process ended: {error}"))
+        kind = PermanentStoreError if answer["permanent"] else ConnectionError
+        return Outcome(answer["run_id"], None if answer["error"] is None else kind(answer["error"]))
 
     try:
         print(json.dumps(uri), file=jobs, flush=True)
@@ -278,11 +277,7 @@ def serve_uploads() -> None:
             batch["metrics"] = [MetricPoint(**point) for point in batch["metrics"]]
             batch["dataset"] = DatasetRecord(**batch["dataset"]) if batch["dataset"] else None
             outcome = upload(UploadJob(**{**job, "batch": Batch(**batch)}))
-            match outcome:
-                case str():
-                    answer: dict[str, str | None] = {"run": outcome}
-                case PermanentStoreError():
-                    answer = {"run": outcome.run_id, "rejected": redact_text(str(outcome))}
-                case _:
-                    answer = {"problem": redact_text(str(outcome))}
+            text = None if outcome.error is None else redact_text(str(outcome.error))
+            permanent = isinstance(outcome.error, PermanentStoreError)
+            answer = {"run_id": outcome.run_id, "error": text, "permanent": permanent}
             print(json.dumps(answer), file=answers, flush=True)

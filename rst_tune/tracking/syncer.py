@@ -261,22 +261,20 @@ class Syncer:
         jobs = [UploadJob(state.experiment, state.parent, batch, state.runs.get(batch.key)) for batch in batches]
         outcomes = upload(jobs)
         for batch, outcome in zip(batches, outcomes, strict=True):
-            run_id = outcome
-            if isinstance(outcome, PermanentStoreError):
-                log.error("MLflow rejected a batch of trial %s: %s", batch.key, redact_text(str(outcome)))
+            if isinstance(outcome.error, PermanentStoreError):
+                log.error("MLflow rejected a batch of trial %s: %s", batch.key, redact_text(str(outcome.error)))
                 result.rejected += 1
-                run_id = outcome.run_id or ""
-            elif isinstance(outcome, str):
+            elif outcome.error is None:
                 result.metrics += len(batch.metrics)
-            if isinstance(run_id, str) and run_id:
+            if outcome.run_id is not None:
                 result.runs += batch.key not in state.runs
-                state.runs[batch.key] = run_id
+                state.runs[batch.key] = outcome.run_id
         state.unsure = [key for key in new if key not in state.runs]
         for outcome in outcomes:
-            if not isinstance(outcome, str | PermanentStoreError):
+            if outcome.error is not None and not isinstance(outcome.error, PermanentStoreError):
                 state.save(self.path)
-                raise outcome
-        return [batch.key for batch, outcome in zip(batches, outcomes, strict=True) if isinstance(outcome, str)]
+                raise outcome.error
+        return [batch.key for batch, outcome in zip(batches, outcomes, strict=True) if outcome.error is None]
 
     def _write_search_metrics(self, store: Store, state: SyncState, result: SyncResult, chunk: list[Entry]) -> None:
         points = [point for entry in chunk for point in entry.points]

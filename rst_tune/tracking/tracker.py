@@ -161,16 +161,14 @@ class _SystemMetrics:
         ]
 
 
-def sync(
-    directory: Path | str, uri: str | None = None, experiment: str | None = None, *, analysis: Analysis | None = None
-) -> SyncResult:
+def sync(directory: Path | str, uri: str | None = None, *, analysis: Analysis | None = None) -> SyncResult:
     """Sync everything that is in the event log of a search now.
 
     Raises:
         BusyError: another process syncs the search.
         InputError: there is no search, or the URI is wrong.
     """
-    syncer = Syncer(Path(directory), uri, experiment)
+    syncer = Syncer(Path(directory), uri)
     return syncer.run(lock_timeout=LOCK_SECONDS, verify=True, analysis=analysis)
 
 

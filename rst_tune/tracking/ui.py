@@ -18,7 +18,6 @@ from types import FrameType
 from typing import IO, Any
 from urllib.parse import quote
 
-from rst_tune.analysis.analysis import Analysis
 from rst_tune.errors import InputError
 from rst_tune.redaction import redact_text
 from rst_tune.tracking import names
@@ -69,14 +68,12 @@ class UiLinks:
 
 
 @contextmanager
-def serve_ui(
-    directory: Path | str, port: int = 0, uri: str | None = None, *, analysis: Analysis | None = None
-) -> Iterator[UiLinks]:
+def serve_ui(directory: Path | str, port: int = 0, uri: str | None = None) -> Iterator[UiLinks]:
     """Sync a search and serve MLflow's UI for it until the context ends. An http(s) store has its own server."""
     syncer = Syncer(Path(directory), uri)
     remote = syncer.uri.startswith("http")
     port = 0 if remote else _free_port(port)
-    result = syncer.run(lock_timeout=LOCK_SECONDS, verify=True, analysis=analysis)
+    result = syncer.run(lock_timeout=LOCK_SECONDS, verify=True)
     if remote:
         yield _links(syncer, redact_text(syncer.uri).rstrip("/"), None, result.problem)
         return

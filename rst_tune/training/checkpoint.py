@@ -22,11 +22,12 @@ def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> Non
         torch.save(state, file)
 
 
-def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_checkpoint(path: str | os.PathLike[str], identity: str | None = None) -> dict[str, Any]:
     """Return the state that `write_checkpoint` wrote, with all tensors on the CPU. No code in the file is executed.
 
-    Any other content is a CheckpointError. The checksums are verified, because torch.load does not, and a compressed
-    archive is refused, so that reading needs no more memory than the size of the file.
+    Any other content is a CheckpointError, and with `identity` the state of another run as well. The checksums are
+    verified, because torch.load does not, and a compressed archive is refused, so that reading needs no more memory
+    than the size of the file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -43,4 +44,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise CheckpointError(f"the checkpoint {path} is damaged and cannot be read: {error!r}") from error
     if not isinstance(state, dict):
         raise CheckpointError(f"the checkpoint {path} does not hold the state of a run")
+    saved = state.get("identity")
+    if identity is not None and (not isinstance(saved, str) or saved != identity):
+        raise CheckpointError(f"the checkpoint {path} belongs to another run: {str(saved)[:2000]}")
     return state

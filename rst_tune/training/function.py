@@ -1,5 +1,6 @@
 """A user's training function as a workload: its configuration, its checks, its trainings."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -12,12 +13,13 @@ from torch.optim import Optimizer
 
 from rst_tune.errors import InputError
 from rst_tune.records import Metric
+from rst_tune.training.clock import synchronize
 from rst_tune.training.coroutine import Stopped
 from rst_tune.training.factories import check_factory_name
 from rst_tune.training.function_run import FunctionRun, RunSpec
 from rst_tune.training.task import Frozen, Method, Positive
 from rst_tune.training.user_code import UserCode, function_name
-from rst_tune.training.workload import check_rules
+from rst_tune.training.workload import LEAST_STEPS, StepTime, check_rules
 
 __all__ = ["FunctionTask", "FunctionWorkload"]
 
@@ -144,22 +146,32 @@ class FunctionWorkload:
             RunSpec(name=task.function, function=function, method=method, metric=task.metric, rho=task.rho, **spec)
         )
 
-    def seconds_per_pair(self, device: str | None, seconds: float = 2.0) -> float:
-        """Time the steps of SAM in the function, validation included where an epoch is short."""
-        begun, marks = 0.0, 0
+    def timed_steps(self, method: Method, device: str | None, seconds: float = 2.0) -> list[StepTime]:
+        """Call the function and take the time from the end of one step to the end of the next one in its epoch.
+
+        Where an epoch has one step only, validation is included.
+        """
+        per_epoch = self.steps_per_epoch
+        found: list[StepTime] = []
+        last, until = (0.0, 0.0, 0), math.inf
 
         def timer(phase: str) -> None:
-            nonlocal begun, marks
-            if not begun:
-                begun = time.perf_counter() if phase == "step" else 0.0
+            nonlocal last, until
+            opt = run.optimizer
+            if phase != "step" or opt is None:
                 return
-            marks += phase != "step"
-            if phase == "step" and time.perf_counter() - begun > seconds:
+            synchronize(run.device)
+            now = (time.perf_counter(), opt.pairs, opt.ascents)
+            if opt.t % per_epoch or (per_epoch == 1 and opt.t):
+                found.append(StepTime(now[0] - last[0], now[1] - last[1], now[2] > last[2]))
+            last, until = now, min(until, now[0] + seconds)
+            if len(found) >= LEAST_STEPS and now[0] > until:
                 raise Stopped
 
-        run = self._run(Method(schedule={"family": "constant", "p": 1.0}), device=device, timer=timer)
+        epochs = max(self.task.epochs, math.ceil(2 * LEAST_STEPS / per_epoch))
+        run = self._run(method, device=device, timer=timer, epochs=epochs)
         run.probe()
-        return (time.perf_counter() - begun) / max(marks, 1)
+        return found
 
     def import_code(self) -> None:
         """Import the function."""

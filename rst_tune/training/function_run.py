@@ -13,13 +13,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from rst_tune.errors import InputError
-from rst_tune.method import schedules
-from rst_tune.method.optimizer import RST, expected_extra_propagation
+from rst_tune.method.optimizer import RST
 from rst_tune.records import Metric
 from rst_tune.training import distributed, metrics
 from rst_tune.training.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from rst_tune.training.coroutine import Coroutine
 from rst_tune.training.loop import Progress
+from rst_tune.training.optimization import make_rst
 from rst_tune.training.stateful import RandomState, check_readable, check_stateful, get_state, set_state
 from rst_tune.training.task import Method
 
@@ -82,7 +82,7 @@ class FunctionTrial:
             optimizer_class: RST, or LightningRST.
             settings: other arguments of RST: clip, scaler, eps, weight_decay_in_ascent.
         """
-        return self._run.make_optimizer(base, model, steps_per_epoch, optimizer_class, settings)
+        return self._run.make_optimizer(base, model, steps_per_epoch, optimizer_class, **settings)
 
     def epochs(self, **state: Any) -> Iterator[int]:
         """Yield the numbers of the epochs that are left, and save and resume in between.
@@ -164,10 +164,7 @@ class FunctionRun:
     @property
     def extra_propagation(self) -> float:
         """Expected extra passes per step."""
-        opt, method = self.optimizer, self.spec.method
-        if opt is None or opt.rho == 0.0 or method.gamma_gnr == 0.0:
-            return 0.0
-        return expected_extra_propagation(opt.schedule, opt.total_steps, method.rule, method.rule_options, None)
+        return 0.0 if self.optimizer is None else self.optimizer.expected_extra_propagation()
 
     @property
     def last_metrics(self) -> dict[str, float]:
@@ -239,9 +236,7 @@ class FunctionRun:
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue from a checkpoint of the same function, method, seed and number of epochs."""
-        state = read_checkpoint(path)
-        if state.get("identity") != self.identity:
-            raise CheckpointError(f"the checkpoint {path} belongs to another run: {str(state.get('identity'))[:2000]}")
+        state = read_checkpoint(path, self.identity)
         try:
             self.status, self.epoch_index, self.history = state["status"], state["epoch_index"], state["history"]
             if self.status not in ("running", "complete") or not 0 < self.epoch_index <= self.spec.epochs:
@@ -299,7 +294,7 @@ class FunctionRun:
         model: nn.Module,
         steps_per_epoch: int | None,
         optimizer_class: type[RST],
-        settings: dict[str, Any],
+        **settings: Any,
     ) -> RST:
         """Return the optimizer of the trial."""
         given = [name for name in OF_THE_TRIAL if name in settings]
@@ -309,19 +304,13 @@ class FunctionRun:
             raise InputError("trial.optimizer must be called once: put all parameters into one base optimizer's groups")
         steps = self._steps(steps_per_epoch)
         self.spec.on_optimizer(base, model, steps)
-        method = self.spec.method
-        self.optimizer = optimizer_class(
+        self.optimizer = make_rst(
+            self.spec.method,
             base,
             model,
-            schedule=schedules.from_dict(method.schedule),
+            kind=optimizer_class,
             total_steps=self.spec.epochs * steps,
-            rho=self.spec.rho if method.rho is None else method.rho,
-            gamma_gnr=method.gamma_gnr,
-            rule=method.rule,
-            rule_options=method.rule_options,
-            policy=method.policy,
-            policy_options=method.policy_options,
-            cap=method.cap,
+            rho=self.spec.rho,
             seed=self.seed,
             timer=self.spec.timer,
             **settings,

@@ -16,15 +16,13 @@ import torch
 from torch import Tensor
 
 from rst_tune.errors import InputError
-from rst_tune.method import schedules
-from rst_tune.method.optimizer import RST, expected_extra_propagation
 from rst_tune.training import distributed, metrics
 from rst_tune.training.batches import Batch, Layout, make_batches
 from rst_tune.training.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from rst_tune.training.clock import make_clock
 from rst_tune.training.data import Dataset, Split, load_dataset
 from rst_tune.training.evaluation import batch_loss, evaluate, measure_sharpness
-from rst_tune.training.optimization import autocast, learning_rate, make_base_optimizer, make_model
+from rst_tune.training.optimization import autocast, learning_rate, make_base_optimizer, make_model, make_rst
 from rst_tune.training.seeds import derive, preserve_rng, seed_device
 from rst_tune.training.task import Method, Task
 
@@ -70,7 +68,6 @@ class Run:
             raise InputError(f"`epochs` must be at least 1, got {epochs}")
         self.device = distributed.select_device(device)
         self.data = load_dataset(task.data) if data is None else data
-        self.rho = task.recipe.rho if method.rho is None else method.rho
         self.status: Status = "running"
         self.epoch_index = 0
         self.history: dict[str, list[float]] = {}
@@ -91,30 +88,21 @@ class Run:
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
 
     def _build_optimizer(self) -> None:
-        recipe, method = self.task.recipe, self.method
-        schedule = schedules.from_dict(method.schedule)
+        recipe = self.task.recipe
         self._warmup_steps = round(recipe.warmup_epochs / recipe.epochs * self.total_steps)
-        share = recipe.batch_size // self._world
-        mean = expected_extra_propagation(schedule, self.total_steps, method.rule, method.rule_options, share)
-        # With rho = 0 or gamma_gnr = 0 the optimizer takes no second pass.
-        self.extra_propagation = mean if self.rho > 0 and method.gamma_gnr > 0 else 0.0
-        self.optimizer = RST(
+        self.optimizer = make_rst(
+            self.method,
             make_base_optimizer(recipe, self.model),
             self._network,
-            schedule=schedule,
             total_steps=self.total_steps,
-            rho=self.rho,
-            gamma_gnr=method.gamma_gnr,
-            rule=method.rule,
-            rule_options=method.rule_options,
-            policy=method.policy,
-            policy_options=method.policy_options,
-            cap=method.cap,
+            rho=recipe.rho,
             seed=self.seed,
             clip=recipe.max_grad_norm,
             eps=recipe.eps,
             timer=self._clock.mark,
         )
+        self.rho = self.optimizer.rho
+        self.extra_propagation = self.optimizer.expected_extra_propagation(recipe.batch_size // self._world)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -140,6 +128,11 @@ class Run:
     def pairs(self) -> float:
         """Number of forward-backward passes since the start, including those of a diverged epoch."""
         return self.optimizer.pairs
+
+    @property
+    def epoch_seconds(self) -> float:
+        """Seconds of the current epoch so far. On a GPU this waits for it."""
+        return sum(self._clock.read().values())
 
     @property
     def last_metrics(self) -> dict[str, float]:
@@ -257,10 +250,7 @@ class Run:
         The identity in the file is compared and never used to build anything. After a CheckpointError the state of
         this run is undefined: build a new one.
         """
-        state = read_checkpoint(path)
-        identity = state.get("identity")
-        if not isinstance(identity, str) or identity != self.identity:
-            raise CheckpointError(f"the checkpoint {path} belongs to another run: {str(identity)[:2000]}")
+        state = read_checkpoint(path, self.identity)
         try:
             self._load_state(state)
         except Exception as error:  # the values come from a file and may have any type

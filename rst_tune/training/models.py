@@ -1,6 +1,7 @@
 """Models by name: two tiny ones, the paper's from torchvision, timm and pytorchcv, and the user's own."""
 
 import importlib
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -120,7 +121,7 @@ def known_model(name: str) -> str:
 
 
 def build_model(
-    name: str, classes: int, shape: Shape, options: dict[str, Any] | None = None, *, seed: int = 0
+    name: str, classes: int, shape: Shape, options: Mapping[str, Any] | None = None, *, seed: int = 0
 ) -> nn.Module:
     """Return the model with weights drawn from `seed` alone. The global random state is not changed.
 

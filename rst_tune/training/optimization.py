@@ -1,4 +1,4 @@
-"""Model on its device, base optimizer, learning rate and precision of a recipe."""
+"""Model on its device, base optimizer, learning rate and precision of a recipe, and the RST of a method."""
 
 import math
 from contextlib import AbstractContextManager, nullcontext
@@ -8,12 +8,14 @@ import torch
 from torch import nn
 
 from rst_tune.errors import unknown_name
+from rst_tune.method import schedules
+from rst_tune.method.optimizer import RST
 from rst_tune.training.data import Dataset
 from rst_tune.training.models import build_model
 from rst_tune.training.seeds import derive
-from rst_tune.training.task import Recipe, Task
+from rst_tune.training.task import Method, Recipe, Task
 
-__all__ = ["autocast", "compile_backend", "learning_rate", "make_base_optimizer", "make_model"]
+__all__ = ["autocast", "compile_backend", "learning_rate", "make_base_optimizer", "make_model", "make_rst"]
 
 
 def learning_rate(t: int, total_steps: int, *, peak: float, warmup_steps: int = 0) -> float:
@@ -56,6 +58,33 @@ def make_base_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimiz
         return torch.optim.SGD(model.parameters(), momentum=recipe.momentum, **common)
     decoupled = recipe.optimizer == "adamw" or recipe.decoupled_weight_decay
     return (torch.optim.AdamW if decoupled else torch.optim.Adam)(model.parameters(), **common)
+
+
+def make_rst(
+    method: Method,
+    base: torch.optim.Optimizer,
+    model: nn.Module,
+    *,
+    kind: type[RST] = RST,
+    total_steps: int,
+    rho: float,
+    **settings: Any,
+) -> RST:
+    """Return the optimizer of a method; `rho` is for a method without one, `settings` are other arguments of RST."""
+    return kind(
+        base,
+        model,
+        schedule=schedules.from_dict(method.schedule),
+        total_steps=total_steps,
+        rho=rho if method.rho is None else method.rho,
+        gamma_gnr=method.gamma_gnr,
+        rule=method.rule,
+        rule_options=method.rule_options,
+        policy=method.policy,
+        policy_options=method.policy_options,
+        cap=method.cap,
+        **settings,
+    )
 
 
 def autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:

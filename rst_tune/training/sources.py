@@ -4,7 +4,7 @@ A source returns a training and a test split, as uint8 arrays (NCHW) or as files
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -132,7 +132,7 @@ def _torchvision_class(name: str) -> str:
     return names[name.lower()]
 
 
-def _split_arguments(name: str) -> list[dict[str, Any]]:
+def _split_arguments(name: str) -> list[dict[str, bool | str]]:
     """Return the arguments that select the training and the test split of a torchvision class; empty if none do."""
     from torchvision import datasets
 
@@ -152,7 +152,7 @@ def _torchvision(name: str, spec: "DataSpec") -> RawDataset:
     return RawDataset(train=x_train, train_labels=y_train, test=x_test, test_labels=y_test)
 
 
-def _read_or_download(name: str, root: str, arguments: dict[str, Any]) -> Any:
+def _read_or_download(name: str, root: str, arguments: Mapping[str, bool | str]) -> Any:
     """Return the data set under `root`; download it only if it is not there."""
     from torchvision import datasets
 

@@ -13,16 +13,13 @@ from rst_tune.records import PERCENT_ERROR, Metric
 from rst_tune.training.models import known_model
 from rst_tune.training.recipes import RECIPES
 
-__all__ = ["AUGMENTATIONS", "Augmentation", "DataSpec", "Method", "ModelSpec", "Recipe", "Task"]
+__all__ = ["Augmentation", "DataSpec", "Method", "ModelSpec", "Recipe", "Task"]
 
 Augmentation = Literal["flip", "crop", "resized-crop", "cutout", "mixup"]
-AUGMENTATIONS: dict[str, str] = {
-    "flip": "mirror each image left to right with probability 1/2",
-    "crop": "pad each side by 4 black pixels, crop back at a random position",
-    "resized-crop": "a random area and aspect ratio, resized (image folders only)",
-    "cutout": "set one random square to the mean",
-    "mixup": "blend each image and its label with another image of the batch",
-}
+"""flip: mirror each image left to right with probability 1/2. crop: pad each side by 4 black pixels, crop back at a
+random position. resized-crop: a random area and aspect ratio, resized (image folders only). cutout: set one random
+square to the mean. mixup: blend each image and its label with another image of the batch.
+"""
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -5,11 +5,12 @@ starts trainings. A `Training` is one run on one worker. The worker uses nothing
 (`loop.Run`) and a function of the user's (`function_run.FunctionRun`) are searched alike.
 """
 
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
@@ -24,7 +25,18 @@ from rst_tune.training.models import build_model
 from rst_tune.training.optimization import compile_backend, make_base_optimizer
 from rst_tune.training.task import Method, Task
 
-__all__ = ["ClassifierWorkload", "Training", "Workload", "check_rules"]
+__all__ = ["LEAST_STEPS", "ClassifierWorkload", "StepTime", "Training", "Workload", "check_rules"]
+
+# Steps of which the time is measured, however long they take: about half of them are sharpness-aware.
+LEAST_STEPS = 40
+
+
+class StepTime(NamedTuple):
+    """One step of a training: its seconds with data and optimizer, its pairs, and whether it was sharpness-aware."""
+
+    seconds: float
+    pairs: float
+    ascent: bool
 
 
 class Training(Protocol):
@@ -110,8 +122,8 @@ class Workload(Protocol):
     ) -> Training:
         """Return a training that has not begun. A replicate may draw its split of the data from the seed as well."""
 
-    def seconds_per_pair(self, device: str | None, seconds: float = 2.0) -> float:
-        """Return the time of one pass on this machine, optimizer step and data included."""
+    def timed_steps(self, method: Method, device: str | None, seconds: float = 2.0) -> list[StepTime]:
+        """Train for about so long, at least `LEAST_STEPS`, and return the time of single steps without validation."""
 
     def import_code(self) -> None:
         """Import the user's own code, which runs it; a failure is an InputError."""
@@ -168,17 +180,26 @@ class ClassifierWorkload:
         data = self.data.resplit(seed) if replicate else self.data
         return Run(self.task, method, seed=seed, epochs=epochs, device=device, data=data)
 
-    def seconds_per_pair(self, device: str | None, seconds: float = 2.0) -> float:
-        """Time some steps of SAM."""
-        method = Method(schedule={"family": "constant", "p": 1.0})
-        run = self.start(method, seed=0, epochs=self.task.recipe.epochs, device=device)
-        wait: Callable[[], None] = torch.cuda.synchronize if run.device.type == "cuda" else lambda: None
-        run.steps(1)
-        wait()
-        begun, done = time.perf_counter(), run.pairs
-        while time.perf_counter() - begun < seconds and run.steps(1):
-            wait()
-        return (time.perf_counter() - begun) / max(run.pairs - done, 1.0)
+    def timed_steps(self, method: Method, device: str | None, seconds: float = 2.0) -> list[StepTime]:
+        """Time some steps of a run by its own clock."""
+        epochs = max(self.task.recipe.epochs, math.ceil(LEAST_STEPS / self.steps_per_epoch))
+        run = self.start(method, seed=0, epochs=epochs, device=device)
+        found: list[StepTime] = []
+        begun = time.perf_counter()
+        while not run.finished and (len(found) < LEAST_STEPS or time.perf_counter() - begun < seconds):
+            before, pairs, ascents = run.epoch_seconds, run.pairs, run.optimizer.ascents
+            if run.steps(1):
+                took = run.epoch_seconds - before
+                found.append(StepTime(took, run.pairs - pairs, run.optimizer.ascents > ascents))
+            else:
+                run.epoch()
+        return found
+
+    def share(self, workers: int) -> "ClassifierWorkload":
+        """Return the workload of one of so many workers: its batches are a share of the whole ones."""
+        recipe = self.task.recipe
+        recipe = recipe.model_copy(update={"batch_size": recipe.batch_size // workers})
+        return replace(self, task=self.task.model_copy(update={"recipe": recipe}))
 
     def import_code(self) -> None:
         """Import a model of the user's own."""

@@ -7,7 +7,10 @@ __all__ = ["BudgetTracker"]
 
 
 class BudgetTracker:
-    """Accounts in the unit of the budget: pairs, plain trainings or epochs, trials (configurations), device-hours."""
+    """Accounts in the unit of the budget: pairs, plain trainings or epochs, trials (configurations), device-hours.
+
+    Where the cost is in seconds, a pair counts with its time in all of them but pairs.
+    """
 
     def __init__(self, experiment: Experiment, steps_per_epoch: int) -> None:
         self._budget = experiment.budget
@@ -22,7 +25,8 @@ class BudgetTracker:
 
     def expected_pairs(self, trial: Trial) -> float:
         """Return the pairs of a trial that is trained to its end."""
-        return self._recipe_pairs * trial.compute
+        config = trial.config
+        return self._recipe_pairs * trial.compute / config.pair_weight * self._budget.weight(config)
 
     def reserve(self, trial: Trial) -> None:
         """Set aside what a trial costs if it is trained to its end."""
@@ -31,9 +35,10 @@ class BudgetTracker:
     def commit(self, trial: Trial) -> None:
         """Book what an ended trial has cost instead of what was reserved for it."""
         self._reserved.pop(trial.key, None)
-        self._pairs += trial.pairs
+        pairs = trial.pairs * self._budget.weight(trial.config)
+        self._pairs += pairs
         if self._unit is not None:
-            self.spent += trial.pairs / self._unit
+            self.spent += pairs / self._unit
         elif self._budget.device_hours is not None:
             self.spent += trial.seconds * self._devices / 3600
 

@@ -412,7 +412,7 @@ class SearchController:
             return
         first = min(finished, key=lambda t: (t is not base, not t.config.is_recipe, t.ended_at or 0.0))
         error = given.error if given.error is not None else derive_reference(first.error or 0.0)
-        compute = given.compute or reference_compute(self.experiment.longest_horizon)
+        compute = given.compute or reference_compute(self.experiment.longest_horizon, self._scale.times)
         self._append(ReferenceSet(error=error, compute=compute))
 
     def _append(self, event: E) -> E:

@@ -1,7 +1,8 @@
 """What a search costs, estimated before anything is spent."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, median
@@ -12,18 +13,22 @@ import torch
 
 from rst_tune.errors import InputError
 from rst_tune.method import schedules
-from rst_tune.training.workload import Workload
+from rst_tune.records import Cost, RuleTimes
+from rst_tune.training.task import Method
+from rst_tune.training.workload import ClassifierWorkload, StepTime, Workload
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.axes import Range
+from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.points import SAM, SGD, baselines
 from rst_tune.tuning.proposals import given_points
 from rst_tune.tuning.sampler import RandomSuggester
 from rst_tune.tuning.space import Params, Space, trial_config
 
-__all__ = ["Estimate", "estimate", "measure_pair", "paper_grid_pairs"]
+__all__ = ["Estimate", "estimate", "measure_pair", "measure_times", "paper_grid_pairs", "timing"]
 
 PAPER_SEEDS = 5
+LEAST_TIMED = 10
 SAMPLES = 300  # of a space, for the mean cost of a configuration
 # Points of a delivered front: the mean over the searches of the suite (experiments/benchmarks/suite).
 TYPICAL_POINTS = 6
@@ -37,11 +42,13 @@ class Estimate:
     `trials_unstopped` is how many configurations fit if nothing is stopped, `trials_stopped` if nearly everything is
     stopped at the first rung: the search ends between the two. `pairs_search` includes `pairs_baselines`, what the
     base optimizer at its lengths and SAM take. `plain_trainings` is the budget in trainings of the base optimizer at
-    the recipe's length. `axes` are what the search varies: name, and values as a list or as low, high, log.
+    the recipe's length. Where `cost` is seconds, pairs count with their time: they are plain steps. `axes` are what
+    the search varies: name, and values as a list or as low, high, log.
     """
 
     name: str
     search_id: str
+    cost: Cost
     steps_per_epoch: int
     epochs: int
     rungs: list[int]
@@ -84,8 +91,51 @@ def paper_grid_pairs(steps: int) -> float:
 
 def measure_pair(experiment: Experiment, workload: Workload, seconds: float = 2.0) -> float:
     """Return the seconds of one propagation pair on this machine, optimizer step and data included."""
-    torch.set_num_threads(experiment.resources.threads)
-    return workload.seconds_per_pair(None if experiment.resources.gpus_per_worker else "cpu", seconds)
+    steps = _timed_steps(workload, "sam", 1.0, experiment.resources, seconds)
+    return sum(step.seconds for step in steps) / sum(step.pairs for step in steps)
+
+
+def timing(experiment: Experiment) -> Callable[[Workload], RuleTimes]:
+    """Return the function that measures the times of the experiment's rules; it is called where trials are run."""
+    space = experiment.space
+    rules = experiment.rules if isinstance(space, Space) else [p.get("rule", "sam") for p in _samples(space)]
+    return partial(measure_times, rules=sorted({"sam", *rules}), resources=experiment.resources)
+
+
+def measure_times(workload: Workload, *, rules: Iterable[str], resources: Resources, seconds: float = 2.0) -> RuleTimes:
+    """Return the times of a plain step, of an extra pair and of each rule's own work, on this machine.
+
+    One training per rule, at its default options, has plain and sharpness-aware steps in random order, so that a load
+    that changes slows down both. What SAM's ascent adds to a step is the time of a pair; what another rule's ascent
+    adds beyond its pairs is that rule's work.
+    """
+    steps = {rule: _timed_steps(workload, rule, 0.5, resources, seconds) for rule in rules}
+    ascents = {rule: [s for s in found if s.ascent] for rule, found in steps.items()}
+    # Means, although single steps may be interrupted: a lower quantile would favour the shorter kind of step.
+    plain = {rule: fmean(s.seconds for s in found if not s.ascent) for rule, found in steps.items()}
+    added = {rule: fmean(s.seconds for s in found) / plain[rule] - 1.0 for rule, found in ascents.items()}
+    pairs = {rule: fmean(s.pairs for s in found) - 1.0 for rule, found in ascents.items()}
+    work = {rule: added[rule] - added["sam"] * pairs[rule] for rule in steps if rule != "sam"}
+    return RuleTimes(step=plain["sam"], second=added["sam"], work=work)
+
+
+def _timed_steps(workload: Workload, rule: str, p: float, resources: Resources, seconds: float) -> list[StepTime]:
+    """Return single steps of one worker, which has its share of a batch and communicates with no other.
+
+    The first ascent is left out, with what comes before it: it builds what later ones use again.
+    """
+    torch.set_num_threads(resources.threads)
+    if isinstance(workload, ClassifierWorkload):
+        workload = workload.share(resources.workers)
+    method = Method(schedule={"family": "constant", "p": p}, rule=rule)
+    found = workload.timed_steps(method, None if resources.gpus_per_worker else "cpu", seconds)
+    found = found[[step.ascent for step in found].index(True) + 1 :] if any(s.ascent for s in found) else []
+    if len(found) < LEAST_TIMED:
+        raise InputError(
+            f"the time of at least {LEAST_TIMED} steps of rule {rule!r} is needed, but the training ended after "
+            f"{len(found)}: correct it, or search with cost: compute and plan with --no-measure"
+        )
+    return found
 
 
 class _Cost:
@@ -96,7 +146,8 @@ class _Cost:
         scale = experiment.scale(steps_per_epoch, exact=False)
 
         def pairs(points: Iterable[Params]) -> list[float]:
-            computes = [trial_config(params, scale).compute for params in points]
+            configs = [trial_config(params, scale) for params in points]
+            computes = [c.compute / c.pair_weight * experiment.budget.weight(c) for c in configs]
             return [epochs * steps_per_epoch * compute * experiment.seeds for compute in computes]
 
         self.baselines = sum(pairs(baselines(space) if isinstance(space, Space) else [SGD, SAM]))
@@ -161,6 +212,12 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
     workload.check(experiment.rules, experiment.resources.workers)
     steps_per_epoch, epochs = workload.steps_per_epoch, experiment.task.epochs
     seconds = measure_pair(experiment, workload) if measure else None
+    cost_kind: Cost = "compute"
+    if measure and experiment.cost == "seconds":
+        times = timing(experiment)(workload)
+        experiment = experiment.timed(times)
+        if experiment.budget.pairs is None:
+            cost_kind, seconds = "seconds", times.step
     cost, devices = _Cost(experiment, steps_per_epoch), experiment.resources.devices
     searching, confirming = _budget_pairs(experiment, epochs * steps_per_epoch, cost, seconds)
     budget = searching + confirming
@@ -172,6 +229,7 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
     return Estimate(
         name=experiment.name,
         search_id=experiment.search_id,
+        cost=cost_kind,
         steps_per_epoch=steps_per_epoch,
         epochs=epochs,
         rungs=rungs,

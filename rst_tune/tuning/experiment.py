@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, T
 
 from rst_tune.analysis.rungs import MIN_FINISHED
 from rst_tune.errors import InputError
-from rst_tune.records import Metric
+from rst_tune.records import Cost, Metric, RuleTimes, TrialConfig
 from rst_tune.redaction import redact, register_url
 from rst_tune.training.function import FunctionTask
 from rst_tune.training.task import Task
@@ -26,6 +26,9 @@ __all__ = ["Experiment", "function_experiment", "load_experiment"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+# Below this many plain trainings a front of replicates costs most of the budget and what is delivered is worse: on the
+# suite, with 20 of them, 0.94 of the best known hypervolume with one seed per point and 0.87 with three (docs/log.md).
+REPLICATES_FROM = 30.0
 
 
 class _Part(BaseModel):
@@ -76,6 +79,10 @@ class Budget(_Part):
             raise ValueError(f"give exactly one of {', '.join(names)}, but got {given or 'none'}")
         return self
 
+    def weight(self, config: TrialConfig) -> float:
+        """Return what one pair of a configuration counts: one, or its cost where the budget is not in pairs."""
+        return 1.0 if self.pairs is not None else config.pair_weight
+
     def in_pairs(self, steps_per_epoch: int, epochs: int) -> float | None:
         """Return the budget in pairs; None where it is in trials or device-hours."""
         if self.trainings is not None:
@@ -116,7 +123,8 @@ class Confirm(_Part):
     """Replication of the front's candidates on fresh shared seeds until each is settled.
 
     Of the posterior front at most `candidates` points are kept, and each gets `min_seeds`; the budget for that is
-    reserved during the search. What is left goes to further seeds, up to `max_seeds` each.
+    reserved during the search. What is left goes to further seeds, up to `max_seeds` each. Where `min_seeds` is not
+    given and the budget is below 30 plain trainings, it is 1.
     """
 
     enabled: bool = True
@@ -159,7 +167,11 @@ AnyTask = Annotated[
 
 
 class Experiment(_Part):
-    """A whole experiment. Every configuration of the search is trained with `seeds` seeds."""
+    """A whole experiment. Every configuration of the search is trained with `seeds` seeds.
+
+    `cost` is what front, hypervolume, sampler and budget count: `compute` (forward-backward pairs), or `seconds`, for
+    which the time of the passes and of each rule's own work is measured once, on a worker, before the first trial.
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.\-]*$")]
     description: str = ""
@@ -167,6 +179,7 @@ class Experiment(_Part):
     space: Space | str
     sampler: Sampler = Sampler()
     budget: Budget
+    cost: Cost = "compute"
     fidelity: Fidelity = Fidelity()
     stopping: Stopping = Stopping()
     seed: Annotated[int, Field(ge=0)] = 0
@@ -176,6 +189,14 @@ class Experiment(_Part):
     tracking: Tracking = Tracking()
     reference_point: ReferencePoint = ReferencePoint()
     _search_path: tuple[str, ...] = PrivateAttr(())
+    _times: RuleTimes | None = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def _afford_replicates(self) -> Self:
+        budget = self.budget.trainings or (self.budget.epochs or math.inf) / self.task.epochs
+        if budget < REPLICATES_FROM and "min_seeds" not in self.confirm.model_fields_set:
+            self.__dict__["confirm"] = self.confirm.model_copy(update={"min_seeds": 1})  # the model is frozen
+        return self
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -254,6 +275,8 @@ class Experiment(_Part):
                 "task": {"data": {"root", "workers"}},
             },
         )
+        if self.cost == "compute":  # searches from before there was a choice keep their identity
+            del content["cost"]
         if isinstance(self.space, str):
             content["space"] = hashlib.sha256(Path(self.space).read_bytes()).hexdigest()
         return content
@@ -293,7 +316,14 @@ class Experiment(_Part):
             rho=task.rho,
             batch_size=None if task.batch_size is None else task.batch_size // workers,
             exact=exact,
+            times=self._times,
         )
+
+    def timed(self, times: RuleTimes | None) -> Self:
+        """Return the experiment with the measured times by which its configurations cost seconds; None: pairs."""
+        experiment = self.model_copy()
+        experiment._times = times
+        return experiment
 
     def public(self) -> dict[str, Any]:
         """Return the experiment as plain data without credentials, for the event log and for files."""

@@ -229,8 +229,9 @@ def knowledge_gradient(
     """Return the expected gain of the delivered front's hypervolume by one training of each candidate.
 
     The front is that of the posterior means of `delivered` and the candidate itself. With the outcome z of the training
-    in standard deviations, the means move to mean + shift·z; the expectation over z is a Gauss-Hermite sum. Compute
-    does not move, so the front is a running minimum over `delivered` sorted by compute.
+    in standard deviations, the means of the log errors move to mean + shift·z and their variances shrink by shift², so
+    the mean errors are multiplied by exp(shift·z - shift²/2): on average they stay. The expectation over z is a
+    Gauss-Hermite sum. Compute does not move, so the front is a running minimum over `delivered` sorted by compute.
     """
     order = np.argsort([config.compute for config in delivered], kind="stable")
     everything = [*(delivered[i] for i in order), *candidates]
@@ -259,6 +260,6 @@ def knowledge_gradient(
     now = float(((top - lowest_now) * width).sum())
     gain = -np.full(len(candidates), now)
     for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-        moved = mean[None, :n] + node * shift[:, :n]
-        gain += weight * area(moved, mean[own] + node * shift[np.arange(len(candidates)), own])
+        moved = mean + node * shift - 0.5 * shift**2
+        gain += weight * area(moved[:, :n], moved[np.arange(len(candidates)), own])
     return np.asarray(np.maximum(gain, 0.0))

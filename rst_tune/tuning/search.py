@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from rst_tune import files
 from rst_tune.errors import InputError
-from rst_tune.records import LOG_NAME, EventLog, Search, SearchStarted, SearchState, load, read_events
+from rst_tune.records import LOG_NAME, EventLog, RuleTimes, Search, SearchStarted, SearchState, load, read_events
 from rst_tune.redaction import register_environment
 from rst_tune.training.workload import Workload
 from rst_tune.tuning import yaml_files
@@ -25,8 +25,12 @@ from rst_tune.tuning.backend.cluster import connected
 from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.backend.runner import TrialContext
 from rst_tune.tuning.controller import SearchController
+from rst_tune.tuning.estimate import timing
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.study import JOURNAL_NAME, SearchStudy, open_database
+
+if TYPE_CHECKING:
+    from rst_tune.tuning.backend.ray import RayBackend
 
 __all__ = ["TEXT_LOG_NAME", "default_output", "latest_search", "output_directory", "run_search"]
 
@@ -166,7 +170,7 @@ def _identity(header: SearchStarted) -> dict[str, Any]:
     Of a Python space only the content counts, which is a part of the search's id, and not its path.
     """
     experiment = {k: v for k, v in header.experiment.items() if k not in ("description", "tracking", "resources")}
-    flat = _flat(experiment)
+    flat = {"cost": "compute", **_flat(experiment)}
     for name in ("sampler.storage", "task.data.root", "task.data.workers"):
         flat.pop(name, None)
     if isinstance(flat.get("space"), str):
@@ -205,9 +209,11 @@ def _run(
         backend.wait_for_room(resources.wait_for_nodes_minutes, say)
         log = EventLog(directory)
         try:
-            header = state.header or log.append(replace(header, devices=cluster_devices()))
             if state.header is None:
-                state.apply(header)
+                times = _times(experiment, backend, say)
+                state.apply(log.append(replace(header, devices=cluster_devices(), times=times)))
+            assert state.header is not None
+            header, experiment = state.header, experiment.timed(state.header.times)
             text = yaml.safe_dump(experiment.public(), sort_keys=False, allow_unicode=True)
             files.write_text(directory / "experiment.yaml", text)
             controller = SearchController(
@@ -222,6 +228,15 @@ def _run(
                 backend.run_trials(controller, lambda: on_progress(controller))
         finally:
             log.close()
+
+
+def _times(experiment: Experiment, backend: "RayBackend", say: Callable[[str], None]) -> RuleTimes | None:
+    """Measure the times of the rules on a worker, where the cost is in seconds."""
+    if experiment.cost == "compute":
+        return None
+    say("measuring the time of a step with each rule: the cost is in seconds")
+    measure = timing(experiment)
+    return backend.on_a_worker(lambda context: measure(context.workload))
 
 
 def _context(experiment: Experiment, directory: Path, workload: Workload) -> TrialContext:

@@ -23,7 +23,7 @@ from rst_tune.method.checks import check_method
 from rst_tune.method.coin import toss
 from rst_tune.method.cost import expected_extra_propagation
 from rst_tune.method.schedules.functionals import functionals
-from rst_tune.records import SchedulePreview, TrialConfig
+from rst_tune.records import RuleTimes, SchedulePreview, TrialConfig
 from rst_tune.tuning import axes as axis_of
 from rst_tune.tuning.axes import Axis, Range, Suggester
 
@@ -367,7 +367,8 @@ class TaskScale:
     """What a configuration needs to know of the task: the recipe's length and radius, and the batch size.
 
     `exact`: schedules are summed over every step of the training. A sampler that looks at thousands of candidates
-    takes the mean of p(t) over a few steps and the rule's cost per ascent of a long training instead.
+    takes the mean of p(t) over a few steps and the rule's cost per ascent of a long training instead. `times`: the
+    cost is in seconds.
     """
 
     epochs: int
@@ -375,6 +376,7 @@ class TaskScale:
     rho: float
     batch_size: int | None = None
     exact: bool = True
+    times: RuleTimes | None = None
 
     def epochs_of(self, params: Mapping[str, Any]) -> int:
         """Return the whole number of epochs nearest to the sampled horizon."""
@@ -416,7 +418,7 @@ def trial_config(params: Mapping[str, Any], scale: TaskScale) -> TrialConfig:
     unit = scale.rho if params.get("rho_unit") == "recipe" else 1.0
     rho = float(params["rho"]) * unit if "rho" in params else scale.rho
     strength = gamma_gnr * rho / (scale.rho * RADIUS_SCALE.get(rule, 1.0)) if scale.rho else 0.0
-    return TrialConfig(
+    config = TrialConfig(
         family=params.get("family") or params["schedule"]["family"],
         schedule=schedule.to_dict(),
         rule=rule,
@@ -435,6 +437,7 @@ def trial_config(params: Mapping[str, Any], scale: TaskScale) -> TrialConfig:
         lateness=shape.lateness,
         params=dict(params),
     )
+    return config if scale.times is None else config.timed(scale.times)
 
 
 # A refresh that is due every k ascents, at the first one too, costs 1/k per ascent of a training this long.

@@ -89,9 +89,9 @@ def test_the_mixed_gradient_is_at_most_cap_times_g1_long(rule):
 
 
 def test_the_listing_has_cost_options_and_citation():
-    rules = {row["name"]: row for row in describe_rules()}
-    assert rules["looksam"]["cost"] == pytest.approx(0.2)
-    assert rules["looksam"]["options"] == {"k": 5, "alpha": 0.7}
-    assert rules["s2sam"]["cost"] == rules["msam"]["cost"] == 0.0
-    assert all(row["citation"] for row in [*rules.values(), *describe_policies()])
-    assert describe_policies()[1]["options"] == {"delta": 0.9}
+    rules = {row.name: row for row in describe_rules()}
+    assert rules["looksam"].cost == pytest.approx(0.2)
+    assert rules["looksam"].options == {"k": 5, "alpha": 0.7}
+    assert rules["s2sam"].cost == rules["msam"].cost == 0.0
+    assert all(row.citation for row in [*rules.values(), *describe_policies()])
+    assert describe_policies()[1].options == {"delta": 0.9}

@@ -7,7 +7,7 @@ import pytest
 
 from rst_tune.analysis.analysis import analyze
 from rst_tune.analysis.compare import compare
-from rst_tune.records import Phase, SchedulePreview, Status, load
+from rst_tune.records import Metric, Phase, SchedulePreview, Status, load
 from rst_tune.report import comparison_page, page, page_data
 from tests.analysis.synthetic import write_search
 from tests.report import builders
@@ -188,6 +188,17 @@ def test_a_comparison_states_the_larger_hypervolume_and_the_overlap(analysis, ot
     assert "has the larger hypervolume" in heading
     assert "intervals" in heading
     assert set(builders.page_data(html)["figures"]) == {"fronts-0", "difference-0-0"}
+
+
+def test_a_comparison_names_the_metric_and_its_better_side(analysis):
+    accuracy = Metric(name="accuracy", direction="maximize")
+    found = analyze(replace(analysis.search, header=replace(analysis.search.header, metric=accuracy)))
+    html = comparison_page.render(compare([found, found], ["first", "second"]))
+    assert "accuracy within extra" in html
+    assert "above 0 is better" in html
+    html = comparison_page.render(compare([analysis, analysis], ["first", "second"]))
+    assert "error within extra" in html
+    assert "below 0 is better" in html
 
 
 def test_a_comparison_with_an_empty_search_says_so(analysis):

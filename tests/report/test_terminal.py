@@ -214,6 +214,22 @@ def test_progress_shows_measured_numbers_and_says_so(analysis):
     assert not view.due()
 
 
+def test_progress_estimates_the_time_left_by_the_pace_so_far(analysis):
+    console = Console(file=io.StringIO(), width=80)
+    view = ProgressView(console)
+    for spent, limit in ((10.0, 100.0), (60.0, 100.0), (60.0, INF)):
+        view.period = 0.0
+        view.update(lambda: analysis.search, spent, limit)
+    view.period = 20.0
+    view.update(lambda: pytest.fail("the next one is not due"), 70.0, 100.0)
+    first, second, unlimited = console.file.getvalue().splitlines()
+    assert "10 % of the budget" in first
+    assert not first.endswith("left"), "the pace is not known yet"
+    assert "60 % of the budget" in second
+    assert second.endswith("left")
+    assert "of the budget" not in unlimited
+
+
 def test_searches_are_compared_with_the_first(analysis, other):
     comparison = compare([analysis, other], ["first", "second"])
     text = text_of(terminal.compare_table(comparison))

@@ -23,6 +23,7 @@ from rst_tune.training.function import FunctionTask, FunctionWorkload
 from rst_tune.training.function_run import FunctionRun, RunSpec
 from rst_tune.training.task import Method
 from rst_tune.training.user_code import UserCode
+from rst_tune.training.workload import LEAST_STEPS
 
 HALF = Method(schedule={"family": "constant", "p": 0.5}, gamma_gnr=2.0)
 EPOCHS = 5
@@ -323,8 +324,11 @@ def test_steps_that_differ_between_trials_are_refused():
         workload.start(HALF, seed=0, epochs=2).epoch()
 
 
-def test_the_time_of_a_pair_is_measured():
-    assert 1e-6 < task().workload().seconds_per_pair("cpu", seconds=0.05) < 0.1
+def test_single_steps_are_timed_with_their_pairs():
+    steps = task().workload().timed_steps(HALF, "cpu", seconds=0.05)
+    assert len(steps) >= LEAST_STEPS
+    assert {(step.pairs, step.ascent) for step in steps} == {(1.0, False), (2.0, True)}
+    assert all(step.seconds > 1e-6 for step in steps)
 
 
 MODULE = "from helper_of_mine import lr\n\ndef train(trial):\n    return lr\n"

@@ -1,11 +1,13 @@
 """Tasks, recipes and methods as data."""
 
+from typing import get_args
+
 import pytest
 from pydantic import ValidationError
 
 from rst_tune.errors import InputError
 from rst_tune.training.recipes import RECIPES
-from rst_tune.training.task import AUGMENTATIONS, DataSpec, Method, ModelSpec, Recipe, Task
+from rst_tune.training.task import Augmentation, DataSpec, Method, ModelSpec, Recipe, Task
 
 CONSTANT = {"family": "constant", "p": 0.5}
 
@@ -55,7 +57,8 @@ def test_a_single_field_is_overridden():
 def test_augmentation_of_the_data_outranks_the_recipes():
     assert Task.model_validate({"recipe": "cifar-cnn"}).augment == ("flip", "crop")
     assert Task.model_validate({"recipe": "cifar-cnn", "data": {"augment": []}}).augment == ()
-    assert Task.model_validate({"data": {"augment": list(AUGMENTATIONS)}}).augment == tuple(AUGMENTATIONS)
+    names = get_args(Augmentation)
+    assert Task.model_validate({"data": {"augment": list(names)}}).augment == names
 
 
 def test_the_default_task_is_the_embedded_one():

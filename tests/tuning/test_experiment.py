@@ -156,3 +156,20 @@ def test_a_python_space_is_searched():
 def test_rungs_stand_at_shares_of_the_horizon(kind, reduction, rungs, horizon, expected):
     fidelity = f"fidelity={{kind: {kind}, reduction_factor: {reduction}, rungs: {rungs}}}"
     assert load_experiment("digits", [fidelity]).fidelity.epochs(horizon) == expected
+
+
+@pytest.mark.parametrize(
+    ("budget", "given", "seeds"),
+    [
+        ("{trainings: 20}", "{}", 1),
+        ("{trainings: 20}", "{min_seeds: 3}", 3),
+        ("{trainings: 30}", "{}", 3),
+        ("{epochs: 100}", "{}", 1),
+        ("{epochs: 1000}", "{}", 3),
+        ("{pairs: 100}", "{}", 3),
+    ],
+)
+def test_a_budget_that_is_too_small_for_replicates_delivers_one_seed_per_point(budget, given, seeds):
+    experiment = load_experiment("digits", [f"budget={budget}", f"confirm={given}"])
+    assert experiment.confirm.min_seeds == seeds
+    assert Experiment.model_validate(experiment.model_dump()).confirm.min_seeds == seeds

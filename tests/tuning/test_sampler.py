@@ -110,7 +110,10 @@ def test_a_replicate_is_worth_more_where_trainings_of_one_seed_have_their_noise_
 
 
 def front_after(surrogate: Surrogate, delivered: list[TrialConfig], config: TrialConfig, outcome: float) -> float:
-    """Return the hypervolume of the posterior means once a training of the configuration had this log error."""
+    """Return the hypervolume of the posterior means once a training of the configuration had this log error.
+
+    The mean of a lognormal error also falls with its variance, by which it is known better now.
+    """
     after = replace(
         surrogate,
         configs=(*surrogate.configs, config),
@@ -118,11 +121,12 @@ def front_after(surrogate: Surrogate, delivered: list[TrialConfig], config: Tria
         target=np.append(surrogate.target, outcome),
         errors_seen=np.append(surrogate.errors_seen, np.exp(outcome)),
     )
-    return volume(after, delivered)
+    shrunk = (after.marginals(delivered)[1] ** 2 - surrogate.marginals(delivered)[1] ** 2) / 2
+    return volume(after, delivered, np.exp(shrunk))
 
 
-def volume(surrogate: Surrogate, configs: list[TrialConfig]) -> float:
-    errors = surrogate.errors(configs)
+def volume(surrogate: Surrogate, configs: list[TrialConfig], factor: np.ndarray | float = 1.0) -> float:
+    errors = surrogate.errors(configs) * factor
     return pareto.hypervolume([(e, c.compute) for e, c in zip(errors, configs, strict=True)], REFERENCE)
 
 

@@ -4,6 +4,7 @@ Searches run in threads. Once all of them wait for a training, everything that i
 """
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -149,8 +150,10 @@ class Bank:
             wrong[row, : len(curve)] = np.where(np.isnan(counts), DIVERGED, np.nan_to_num(counts).round())
         self._path.parent.mkdir(exist_ok=True)
         text: Any = json.dumps([self._params[i] for i in identities], separators=(",", ":")).encode()
+        part = self._path.with_name(f"{self.task.name}-{os.getpid()}.npz")
         np.savez_compressed(
-            self._path, params=np.frombuffer(text, dtype=np.uint8), epoch=epochs, wrong=wrong,
+            part, params=np.frombuffer(text, dtype=np.uint8), epoch=epochs, wrong=wrong,
             config=np.array([number[k[0]] for k in keys], dtype=np.int32),
             seed=np.array([k[1] for k in keys], dtype=np.int64),
         )  # fmt: skip
+        part.replace(self._path)  # at once: another process may read it

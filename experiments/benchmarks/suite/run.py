@@ -34,6 +34,7 @@ from tasks import TASKS
 
 from rst_tune.analysis import pareto
 from rst_tune.analysis import surrogate as model
+from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.records import TrialConfig, config_id
 from rst_tune.tuning.points import SGD
 
@@ -78,6 +79,11 @@ def plan(name: str, worlds: int, slow_worlds: int) -> tuple[int, tuple[float, ..
     return (worlds, BUDGETS) if not name.startswith("ours,") else (worlds // 2, BUDGETS[2:3])
 
 
+def base_curve(delivered: Delivered) -> Sequence[ConfigSummary]:
+    """Return the base optimizer at the lengths that our search trained."""
+    return () if delivered.analysis is None else delivered.analysis.base_curve
+
+
 def run_method(bank: Bank, name: str, worlds: Sequence[int], budgets: Sequence[float]) -> list[Row]:
     """Return one row per world and budget: the ids of the delivered configurations and the errors claimed for them."""
     found = bank.run([partial(METHODS[name], bank, budgets, world) for world in worlds])
@@ -85,6 +91,7 @@ def run_method(bank: Bank, name: str, worlds: Sequence[int], budgets: Sequence[f
         {
             "task": bank.task.name, "method": name, "world": world, "budget": d.budget,
             "configs": [dict(c.params) for c in d.configs], "claimed": [round(e, 4) for e in d.errors],
+            "base": [[dict(r.config.params), round(r.error_posterior, 4)] for r in base_curve(d)],
         }
         for world, fronts in zip(worlds, found, strict=True)
         for d in fronts
@@ -100,7 +107,8 @@ def train(bank: Bank, name: str, worlds: int, budgets: Sequence[float]) -> None:
     begun = time.monotonic()
     model.MEAN_PRIOR[:], model.MEAN_SD[:] = left_out(bank.task.name)
     rows = run_method(bank, name, missing, budgets)
-    bank.truth(list({config_id(p): bank.config(p) for r in rows for p in r["configs"]}.values()))
+    mentioned = [p for r in rows for p in (*r["configs"], *(base for base, _ in r["base"]))]
+    bank.truth(list({config_id(p): bank.config(p) for p in mentioned}.values()))
     bank.save()
     with RESULTS.open("a") as file:
         file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
@@ -141,14 +149,25 @@ class Judge:
         members = pareto.nondominated(np.column_stack([choose.mean(axis=1), compute]))
         return pareto.hypervolume(np.column_stack([measure.mean(axis=1), compute])[members], self.reference)
 
-    def value(self, configs: Sequence[TrialConfig], errors: Sequence[float] | None = None) -> float:
-        """Return the hypervolume of a front over the best known, by the true means or by claimed errors."""
-        true = [self.true[config_id(c.params)] for c in configs]
-        chosen = true if errors is None else [error / self.level for error in errors]
-        return (
-            pareto.hypervolume([(e, c.compute) for e, c in zip(chosen, configs, strict=True)], self.reference)
-            / self.best
-        )
+    def value(self, configs: Sequence[TrialConfig]) -> float:
+        """Return the hypervolume of a front over the best known, by the true means."""
+        return self._share(configs, [self.true[config_id(c.params)] for c in configs])
+
+    def claimed(self, row: Row) -> float:
+        """Return the hypervolume that a search claims over the best known, its errors as multiples of the base's.
+
+        A search reports errors beside those of the base optimizer on the same seeds, and its reference point comes
+        from them: seeds that are lucky for all configurations alike change no comparison. The base optimizer is that
+        at all lengths that were trained, or, where a method trains none, the level of the seeds (`_level`).
+        """
+        ratios = [np.log(error / self.true[config_id(params)]) for params, error in row.get("base") or ()]
+        level = float(np.exp(np.mean(ratios))) if ratios else self.level
+        configs = [self.bank.config(p) for p in row["configs"]]
+        return self._share(configs, [error / level for error in row["claimed"]])
+
+    def _share(self, configs: Sequence[TrialConfig], errors: Sequence[float]) -> float:
+        points = [(e, c.compute) for e, c in zip(errors, configs, strict=True)]
+        return pareto.hypervolume(points, self.reference) / self.best if points else 0.0
 
 
 def judged(rows: Sequence[Row]) -> list[Row]:
@@ -159,8 +178,7 @@ def judged(rows: Sequence[Row]) -> list[Row]:
         for row in rows:
             if row["task"] == name:
                 configs = [judge.bank.config(p) for p in row["configs"]]
-                claimed = judge.value(configs, row["claimed"]) if configs else 0.0
-                out.append({**row, "true": judge.value(configs), "claim": claimed, "size": len(configs)})
+                out.append({**row, "true": judge.value(configs), "claim": judge.claimed(row), "size": len(configs)})
     return out
 
 

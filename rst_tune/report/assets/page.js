@@ -129,7 +129,7 @@
     ["status", "status", false, (i) => columns.status[i]],
     ["family", "schedule", false, (i) => columns.family[i]],
     ["parameters", "parameters", false, (i) => columns.parameters[i]],
-    ["compute", "compute", true, (i) => times(columns.compute[i]), "horizon"],
+    ["compute", data.cost || "compute", true, (i) => times(columns.compute[i]), "horizon"],
     ["horizon", "length", true, (i) => times(columns.horizon[i]), "horizon"],
     ["extra", "extra", true, (i) => columns.extra[i] === null ? "–" : short(100 * columns.extra[i], 3) + " %"],
     ["gamma_gnr", "γ_gnr", true, (i) => short(columns.gamma_gnr[i], 3)],

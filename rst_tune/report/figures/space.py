@@ -143,7 +143,7 @@ def thinned_indices(points: Sequence[ConfigSummary]) -> list[int]:
 
 
 def _axes(points: Sequence[ConfigSummary], metric: Metric) -> Axes:
-    configs = [p.config for p in points]
+    configs, axis = [p.config for p in points], CostAxis.of(points)
     return {
         "family": [c.family for c in configs],
         "rule": [c.rule for c in configs],
@@ -153,7 +153,7 @@ def _axes(points: Sequence[ConfigSummary], metric: Metric) -> Axes:
         "γ_rst": [c.gamma_rst for c in configs],
         "γ_gnr": [c.gamma_gnr for c in configs],
         "ρ": [c.rho for c in configs],
-        **({"compute": [p.compute for p in points]} if CostAxis.of(points).lengths_differ else {}),
+        **({axis.noun: [p.compute for p in points]} if axis.lengths_differ or axis.timed else {}),
         metric.title: [metric.value(p.error_mean) for p in points],
     }
 

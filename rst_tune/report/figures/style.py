@@ -108,8 +108,8 @@ def hover(point: ConfigSummary, metric: Metric = PERCENT_ERROR) -> str:
         f"{escape(metric.phrase(point.error_mean, point.error_sem))} "
         f"({formatting.seeds(point.seeds, point.seeds_total)} seed{'s' if point.seeds_total != 1 else ''}"
         f"{f', {point.diverged} diverged' if point.diverged else ''})",
-        f"compute {formatting.multiple(point.compute)} · length {formatting.multiple(config.horizon)} · "
-        f"extra {formatting.cost(config.extra_propagation)}",
+        f"{labels.cost_noun(config)} {formatting.multiple(point.compute)} · "
+        f"length {formatting.multiple(config.horizon)} · extra {formatting.cost(config.extra_propagation)}",
         f"γ_rst {formatting.number(config.gamma_rst, 3)} · ρ {formatting.number(config.rho, 3)}",
     ]
     if point.error_posterior_sd is not None:

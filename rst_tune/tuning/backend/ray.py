@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray import tune
@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 # Nodes that join are noticed, and used, after at most this many seconds.
 SLOTS_SECONDS = 5.0
 PROBE_BYTES = 2**20
+
+T = TypeVar("T")
 
 
 class DriverState:
@@ -249,6 +251,16 @@ class RayBackend:
                     "--address; where an autoscaler adds nodes, set resources.wait_for_nodes_minutes"
                 )
             time.sleep(1.0)
+
+    def on_a_worker(self, work: Callable[[TrialContext], T]) -> T:
+        """Return what `work` returns on one worker of the cluster, with the resources of a trial's."""
+        bundle = _bundle(self._resources)
+        remote = ray.remote(work).options(num_cpus=bundle["CPU"], num_gpus=bundle.get("GPU", 0.0))
+        try:
+            found: T = ray.get(remote.remote(ray.put(self._context)))
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None  # the error itself, without the traceback of the worker
+        return found
 
     def run_trials(self, controller: Controller, on_progress: Callable[[], None]) -> None:
         """Run the controller's tasks until it has no more.
