@@ -154,17 +154,13 @@ def start_sentence(tasks: Mapping[str, Record]) -> str:
         return ""
     overall, chosen = found
     ratios = {name: each.ratios[name] for name, each in chosen.items()}
-    worst = max(ratios, key=lambda name: ratios[name])
+    worst, expected = max(ratios, key=lambda name: ratios[name]), fmean(ratios.values())
+    at, best = "Without a search, at the compute of one plain training:", describe(overall)
+    advice = f"{at} **{best}**." if expected < 1 else f"{at} **plain SGD**. The best of the others is {best}."
     return (
-        f"Without a search, at the compute of one plain training: **{describe(overall)}**. Expected error on a new "
-        f"task: {_change(fmean(ratios.values()))} than plain SGD's; worst case: {_change(ratios[worst])} "
-        f"({tasks[worst].title}). {_advice(fmean(ratios.values()))}"
+        f"{advice} Error that such a choice has on a new task: {_change(expected)} than plain SGD's on average, "
+        f"{_change(ratios[worst])} in the worst case ({tasks[worst].title})."
     )
-
-
-def _advice(ratio: float) -> str:
-    pays, not_so = "On average it pays.", "So none can be recommended without a search: plain SGD is the better start."
-    return pays if ratio < 1 else not_so
 
 
 def describe(start: Start) -> str:
