@@ -217,7 +217,7 @@ def write(page: "Page", records: Path = KEPT) -> None:
         f"Version {ours[0]['version']}. {' and '.join(titles.values())}, each searched "
         f"{len(values(lines, next(iter(titles)), 'ours'))} times by `rst-tune` and as often by Ray's `OptunaSearch` "
         "with two metrics (multi-objective TPE) under Ray's `ASHAScheduler` on error (`experiments/results/stock.py`), "
-        f"over the same space (`compute`), {min(line['pairs'] for line in ours):,.0f} pairs or slightly more each, "
+        f"over the same space (`compute`), with a budget of {BUDGET:,} pairs each, "
         f"confirmation included. Every delivered configuration was then trained on {len({r['seed'] for r in rows})} "
         "fresh seeds and read on the test set. *Hypervolume*: of these true errors, in percent times octaves of "
         "compute, with 95 % intervals over the repeats. *Error within …*: the true error of the point that the front "
