@@ -11,7 +11,6 @@ import torch
 from plotly.subplots import make_subplots
 
 from rst_tune.records import LOG_NAME
-from rst_tune.training.data import load_dataset
 from rst_tune.training.task import Task
 from tests.browser import MISSING
 
@@ -62,13 +61,21 @@ def test_every_figure_of_the_page_is_there():
     assert [name for name in names if not (PAGE.parent / name).exists()] == []
 
 
+def test_the_readme_quotes_the_findings_of_the_page():
+    section = PAGE.read_text().split("## In short\n")[1].split("\n## ")[0]
+    findings = [line.removeprefix("- ") for line in section.splitlines() if line]
+    assert len(findings) == 4
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert [finding for finding in findings if finding not in readme] == []
+
+
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["SGD", "SAM"])
 def test_a_record_is_trained_again_with_the_same_outcome(module, name):
     trainings, claims = module("trainings"), module("claims")
     record = trainings.Record("noisy_digits")
     config = claims.configurations(record.task)[name]
-    again = trainings.train(record.task, load_dataset(record.task.data), config, seed=0)
+    again = trainings.train(trainings.load_workload(record.task), config.method, config.epochs, seed=0)
     # Another processor rounds differently, which moves some images; the two baselines are eight points apart.
     assert again["heldout"] == pytest.approx(record.rows[config, 0]["heldout"], abs=2.0)
     assert again["compute"] == record.rows[config, 0]["compute"]
@@ -91,7 +98,7 @@ def test_a_small_study_is_run_and_kept_without_what_the_page_does_not_need(modul
 @pytest.mark.usefixtures("one_thread")
 def test_trainings_are_resumed_and_lead_to_verdicts(module, tmp_path, monkeypatch):
     claims, stages, decide = module("claims"), module("stages"), module("decide")
-    for part in (claims, stages, decide):
+    for part in (claims, decide):
         monkeypatch.setattr(part, "LOOKS", {2: 0.05})
 
     def record(**more):
@@ -99,7 +106,7 @@ def test_trainings_are_resumed_and_lead_to_verdicts(module, tmp_path, monkeypatc
         found.task = Task.model_validate(TINY)
         return found
 
-    stages.run([record(until=0.0)], ["claims"])
+    stages.run([record(until=0.0)], ["claims, 8 seeds"])
     assert record().rows == {}, "the time is over before the first training"
     first = record()
     assert claims.train(first, 2) == 2 * len(claims.configurations(first.task))
@@ -168,6 +175,7 @@ def test_seeds_are_added_until_the_interval_decides(module):
     open_one = decide([20 * n for n in noise[:40]], "less", 0.5)
     assert (open_one.verdict, open_one.seeds) == (None, 32)
     assert open_one.needed > 64
+    assert decide([5 * n for n in noise[:8]], "less", 0.5).needed == 32, "the look at which it is decided above"
 
 
 def synthetic(module, name, errors):
@@ -215,14 +223,36 @@ def test_searches_are_compared_by_the_difference_of_their_means(module):
     assert values[1] < 1.0 < values[2]
 
 
-def test_kept_fronts_are_not_measured_over_another_axis(module):
-    duel = module("duel")
-    kept = [{"points": [{"params": {}, "reported": 4.0, "extra_propagation": 0.1}]}]
-    fresh = [{"points": [{"params": {}, "reported": 4.0, "compute": 1.1}]}]
-    assert (duel.axis_of(kept), duel.axis_of(fresh)) == ("extra_propagation", "compute")
-    assert duel.AXES["extra_propagation"].volume([(4.0, 0.1)]) == pytest.approx(8.0)
-    with pytest.raises(ValueError, match="one cost axis"):
-        duel.axis_of(kept + fresh)
+def test_a_front_is_judged_by_the_test_errors_of_fresh_seeds(module):
+    duel, records = module("duel"), module("rst_tune.records")
+
+    def point(length, reported):
+        return {"params": duel._plain(length)[0], "compute": length, "reported": reported}
+
+    # The search reports less error for the long training; on fresh seeds the short one is better.
+    tests = {0.5: (5.0, 7.0), 1.0: (10.0, 10.0), 2.0: (8.0, 10.0)}
+    rows = [
+        {"task": "a", "params": duel._plain(n)[0], "seed": k, "test": e} for n in tests for k, e in enumerate(tests[n])
+    ]
+    truth = duel.true_errors(rows)
+    assert truth["a", records.config_id(duel._plain(0.5)[0])] == 6.0
+    front = {"task": "a", "method": "ours", "points": [point(0.5, 4.0), point(2.0, 3.0)]}
+    (found,) = duel.with_truth([front], truth)
+    assert found["true"] == [(6.0, 0.5), (9.0, 2.0)]
+    assert found["at"] == [6.0, 6.0, 9.0], "what the front recommends counts, not what turns out to be best"
+    octaves = np.log2(module("rst_tune.analysis.pareto").reference_compute(2.0) / 0.5)
+    assert found["volume"] == pytest.approx((11.0 - 6.0) * octaves), "plain SGD has 10, the reference is 10 % above"
+
+
+def test_the_table_is_trained_by_a_function(module):
+    trainings = module("trainings")
+    record = trainings.Record("tabular")
+    workload = trainings.load_workload(record.task)
+    method = module("claims").configurations(record.task)["SAM"].method
+    found = [trainings.train(workload, method, epochs, seed=1) for epochs in (1, 4)]
+    assert [row["compute"] for row in found] == [0.1, 0.4]
+    assert found[1]["heldout"] < found[0]["heldout"] < 100 * 5 / 6
+    assert found[1] | {"seconds": 0} == trainings.train(workload, method, 4, seed=1) | {"seconds": 0}
 
 
 def test_every_benchmark_has_a_quick_form():

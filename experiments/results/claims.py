@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from decide import LOOKS, Decision, Kind, decide
-from trainings import SGD, Config, Record
-
-from rst_tune.training.task import Task
+from trainings import SGD, AnyTask, Config, Record
 
 __all__ = ["CLAIMS", "MARGINS", "Claim", "configurations", "decision", "differences", "train"]
 
@@ -35,9 +33,9 @@ class Claim:
         return " minus ".join(" / ".join(side) for side in (self.left, self.right))
 
 
-def configurations(task: Task) -> dict[str, Config]:
+def configurations(task: AnyTask) -> dict[str, Config]:
     """Return the configurations by the names that the claims use."""
-    epochs, rho = task.recipe.epochs, task.recipe.rho
+    epochs, rho = task.epochs, task.rho
 
     def config(schedule: str = "constant:p=1", rule: str = "sam", gamma: float = 1.0, radius: float = rho) -> Config:
         return Config(epochs=epochs, rho=radius, schedule=schedule, rule=rule, gamma=gamma)

@@ -73,7 +73,7 @@ def _what_pays(found: Field, record: Record) -> str:
     _, low, high = found.gap
     if high < 0:
         return "**sharpness-aware**"
-    longest = found.sgd.config.epochs >= max(1, round(found.best.compute * record.task.recipe.epochs)) * 0.9
+    longest = found.sgd.config.epochs >= max(1, round(found.best.compute * record.task.epochs)) * 0.9
     if low > 0:
         return "**training longer**" if longest else "**training shorter**"
     return "not distinguishable"
@@ -136,22 +136,31 @@ def _start(page: "Page", tasks: Mapping[str, Record]) -> None:
         return
     overall, chosen = found
     ratios = {name: each.ratios[name] for name, each in chosen.items()}
-    worst = max(ratios, key=lambda name: ratios[name])
     page.say(
-        f"One configuration for every task, at the compute of one plain training: **{describe(overall)}**. It has the "
-        f"lowest error relative to that of plain SGD on average over {len(tasks)} tasks. What to expect of such a "
-        "choice on a new task: for each task the configuration was chosen without that task, and judged on it, by test "
-        f"errors on {len(JUDGES)} other seeds. Expected: {_change(fmean(ratios.values()))} than plain SGD's; worst "
-        f"case: {_change(ratios[worst])} ({tasks[worst].title}). {_advice(fmean(ratios.values()))}",
+        f"One configuration for every task, at the compute of one plain training: the one with the lowest error "
+        f"relative to that of plain SGD on average over {len(tasks)} tasks, chosen on even seeds. What to expect of "
+        "such a choice on a new task: for each task the configuration was chosen without that task, and judged on it, "
+        f"by test errors on {len(JUDGES)} other seeds. {start_sentence(tasks)}",
     )
     body = [[tasks[name].title, describe(each), _change(ratios[name]), _change(overall.ratios[name])]
             for name, each in chosen.items()]  # fmt: skip
     page.table(["judged on", "chosen on the other tasks", "its error there", "the overall choice there"], body)
 
 
-def _advice(ratio: float) -> str:
-    pays, not_so = "On average it pays.", "So none can be recommended without a search: plain SGD is the better start."
-    return pays if ratio < 1 else not_so
+def start_sentence(tasks: Mapping[str, Record]) -> str:
+    """Return the starting point with its expected gain and its worst case; "" where it has not been judged."""
+    found = start(tasks) if len(tasks) > 2 else None
+    if found is None:
+        return ""
+    overall, chosen = found
+    ratios = {name: each.ratios[name] for name, each in chosen.items()}
+    worst, expected = max(ratios, key=lambda name: ratios[name]), fmean(ratios.values())
+    at, best = "Without a search, at the compute of one plain training:", describe(overall)
+    advice = f"{at} **{best}**." if expected < 1 else f"{at} **plain SGD**. The best of the others is {best}."
+    return (
+        f"{advice} Error that such a choice has on a new task: {_change(expected)} than plain SGD's on average, "
+        f"{_change(ratios[worst])} in the worst case ({tasks[worst].title})."
+    )
 
 
 def describe(start: Start) -> str:

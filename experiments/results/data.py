@@ -1,4 +1,4 @@
-"""Write the data of three tasks below `data/results/`: small Fashion-MNIST and CIFAR-10 images, and a generated table.
+"""Write the data of two tasks below `data/results/`: small Fashion-MNIST and CIFAR-10 images.
 
     python experiments/results/data.py --fashion-mnist data/fashion_mnist.npz --cifar10 data/cifar10.npz
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import make_classification
 from trainings import DATA
 
 Arrays = dict[str, np.ndarray]
@@ -44,24 +43,13 @@ def _averaged(pixels: np.ndarray, square: int) -> np.ndarray:
     return squares.mean((2, 4)).round().astype(np.uint8)
 
 
-def table() -> Arrays:
-    """Return a generated table; its columns are scaled to bytes, as the product's .npz reader takes them."""
-    x, y = make_classification(
-        TRAIN + TEST, 24, n_informative=12, n_redundant=6, n_classes=6, n_clusters_per_class=3, class_sep=1.5,
-        flip_y=0.0, random_state=0,
-    )  # fmt: skip
-    scaled = np.clip((x - x.mean(0)) / x.std(0) * 42 + 128, 0, 255).round().astype(np.uint8)[:, None, :]
-    return {"x_train": scaled[:TRAIN], "y_train": y[:TRAIN], "x_test": scaled[TRAIN:], "y_test": y[TRAIN:]}
-
-
 def main() -> None:
-    """Write the three files."""
+    """Write the two files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fashion-mnist", type=Path)
     parser.add_argument("--cifar10", type=Path)
     given = vars(parser.parse_args())
     DATA.mkdir(parents=True, exist_ok=True)
-    np.savez(DATA / "tabular.npz", **table())
     for name in SETS:
         np.savez(DATA / f"{name}.npz", **images(name, given[name]))
 

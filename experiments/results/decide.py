@@ -77,7 +77,7 @@ def decide(differences: Sequence[float], kind: Kind, margin: float) -> Decision 
         seen = differences[:look]
         effect, low, high = interval(seen)
         verdict = judge(low, high, kind, margin)
-        needed = 0 if verdict else _needed(seen, margin)
+        needed = 0 if verdict else _needed(seen, kind, margin)
         decision = Decision(verdict, effect, low, high, look, is_skewed(seen), needed)
         if verdict:
             break
@@ -102,8 +102,11 @@ def judge(low: float, high: float, kind: Kind, margin: float) -> str | None:
     return EQUIVALENT if -margin < low and high < margin else None
 
 
-def _needed(values: Sequence[float], margin: float) -> int:
-    """Return the seeds that would exclude 0 or lie within the margin at this mean and deviation."""
-    effect = abs(fmean(values))
-    distance = max(effect, margin - effect, 1e-9)
-    return max(len(values) + 1, ceil((quantile(max(LOOKS)) * stdev(values) / distance) ** 2))
+def _needed(values: Sequence[float], kind: Kind, margin: float) -> int:
+    """Return the look that would decide at this mean and deviation, or the seeds beyond the last one."""
+    effect, spread = fmean(values), stdev(values)
+    distance = max(effect, margin - effect) if kind == "not worse" else max(abs(effect), margin - abs(effect))
+    for look in LOOKS:
+        if look > len(values) and quantile(look) * spread < distance * look**0.5:
+            return look
+    return max(max(LOOKS) + 1, ceil((quantile(max(LOOKS)) * spread / max(distance, 1e-9)) ** 2))

@@ -1,36 +1,30 @@
 """The search itself, ours against stock parts at equal pairs: real searches, their fronts trained again on fresh seeds.
 
-A search delivers a front with errors. The true errors are those of the same configurations on seeds that no search has
-used; searches are compared by the hypervolume of these true means.
-
-The kept searches are of version 0.1.0, at one length and radius: their cost is the extra propagation, and their
-hypervolume is linear in it. Fronts of a fresh run have `compute` instead, whose logarithm is the axis. The two
-hypervolumes are not comparable.
+A search delivers a front. Its true errors are the mean test errors of the same configurations on seeds that no search
+has used; searches are compared by the hypervolume of these true means over the logarithm of the compute.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-import moocore
-import numpy as np
-import plotly.graph_objects as go
+import figures
 import stock
-from plotly.subplots import make_subplots
+import trainings
+from equal_compute import LENGTHS
 from scipy import stats
-from studies import KEPT, keep_as, kept, read_lines, write_lines
+from studies import KEPT, read_lines, write_lines
 
 from rst_tune import api
 from rst_tune.analysis import pareto
 from rst_tune.analysis.analysis import Analysis
-from rst_tune.records import Search, config_id
+from rst_tune.records import config_id
 from rst_tune.report import formatting
-from rst_tune.report.figures import style
-from rst_tune.training.task import Task
+from rst_tune.tuning.backend.runner import to_method
 from rst_tune.tuning.experiment import Experiment
+from rst_tune.tuning.space import trial_config
 
 if TYPE_CHECKING:
     from page import Page
@@ -38,276 +32,229 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "delivered", "keep", "train", "write"]
 
 NAME = "search"
-REPEATS, BUDGET = 5, 6_000
-FRESH_SEED, FRESH_SEEDS = 5000, 10
-REFERENCE_ERROR = 12.0
-FRONTS, TRUTH = f"{NAME}_fronts.jsonl.gz", f"{NAME}_truth"
+TASKS = ("noisy_digits", "fashion_mnist")
+REPEATS, BUDGET, SEEDS_APART = 5, 6_000, 100
+FRESH_SEEDS = range(5000, 5010)
+AT = (0.5, 1.0, 2.0)
+FRONTS, TRUTH = f"{NAME}_fronts.jsonl.gz", f"{NAME}_truth.jsonl.gz"
 METHODS = {
-    "ours": ("rst-tune", style.BLUE, "circle"),
-    "stock": ("stock", style.RED, "diamond"),
-    "stock-complete": ("stock, complete trainings only", style.ORANGE, "square"),
+    "ours": "rst-tune",
+    "stock": "stock",
+    "stock-complete": "stock, complete trainings only",
+    "sgd": "SGD at six lengths, no search",
 }
-SEEDS_APART = 100
+PLAIN = {"schedule": {"family": "constant", "p": 0.0}, "rule": "sam", "gamma_gnr": 1.0}
 
 Line = dict[str, Any]
 Fit = tuple[float, float, float]
-Points = list[tuple[float, float]]
+Truth = Mapping[tuple[str, str], float]
 
 
-@dataclass(frozen=True)
-class Axis:
-    """A cost axis: its title, its reference value, and the hypervolume over it."""
-
-    title: str
-    reference: float
-    hypervolume: Callable[[Points, tuple[float, float]], float]
-
-    def volume(self, points: Points) -> float:
-        """Return the hypervolume of (error, cost) against the fixed reference point."""
-        return self.hypervolume(points, (REFERENCE_ERROR, self.reference))
+def load(task: str, repeat: int = 0, budget: float = BUDGET) -> Experiment:
+    """Return the experiment that both search: the task's own, with this budget and the seed of the repeat."""
+    settings = [f"budget={{pairs: {budget:g}}}", f"seed={repeat * SEEDS_APART}", "tracking.enabled=false"]
+    return api.load_experiment(trainings.TASKS[task][0], settings)
 
 
-def linear_hypervolume(points: Points, reference: tuple[float, float]) -> float:
-    """Return the area between the front and the reference point, linear in both."""
-    return float(moocore.hypervolume(np.asarray(points), ref=reference)) if points else 0.0
-
-
-# By the name that the cost of a point has in the kept fronts.
-AXES = {
-    "extra_propagation": Axis("extra propagation Δη", 1.1, linear_hypervolume),
-    "compute": Axis("compute", pareto.reference_compute(2.0), pareto.hypervolume),
-}
-
-
-def train(folder: Path, repeats: int = REPEATS, budget: float = BUDGET, *more: str) -> None:
-    """Run all searches, then train every delivered configuration on fresh seeds. Finished searches are skipped."""
+def train(
+    folder: Path, tasks: Sequence[str] = TASKS, repeats: int = REPEATS, budget: float = BUDGET,
+    seeds: Sequence[int] = FRESH_SEEDS,
+) -> None:  # fmt: skip
+    """Run all searches, then train what they delivered on fresh seeds. What is there already is not run again."""
     for repeat in range(repeats):
-        seed = repeat * SEEDS_APART
-        settings = (f"budget.pairs={budget}", f"seed={seed}", "tracking.enabled=false", *more)
-        api.search(api.load_experiment("digits", [*settings, "tracking.enabled=false"]), folder / f"ours-{repeat}")
-        stock.search(folder / f"stock-{repeat}", budget=budget, seed=seed)
-    api.search(_truth(delivered(folder)), folder / "truth")
+        for task in tasks:
+            api.search(load(task, repeat, budget), folder / task / f"ours-{repeat}")
+            stock.search(folder / task / f"stock-{repeat}", load(task, repeat, budget), budget)
+    for task in tasks:
+        judge(folder / task, task, seeds)
 
 
-def _truth(lines: list[Line], seeds: int = FRESH_SEEDS) -> Experiment:
-    """Return the grid of all delivered configurations on seeds that no search has used."""
-    points = {config_id(p["params"]): p["params"] for line in lines for p in line["points"]}
-    return Experiment.model_validate(
-        {
-            "name": TRUTH,
-            "task": Task().model_dump(),
-            "space": {"parametrization": "native", "families": {}, "points_to_evaluate": list(points.values())},
-            "sampler": {"name": "grid"},
-            "budget": {"trials": len(points) + 2},
-            "fidelity": {"kind": "full"},
-            "stopping": {"name": "none"},
-            "seed": FRESH_SEED,
-            "seeds": seeds,
-            "confirm": {"enabled": False},
-            "tracking": {"enabled": False},
-        }
-    )
+def judge(folder: Path, task: str, seeds: Iterable[int]) -> None:
+    """Append one line per delivered configuration and fresh seed to the truth of a task."""
+    path = folder / "truth.jsonl"
+    done = {(config_id(row["params"]), row["seed"]) for row in _rows(path)}
+    points = {config_id(p["params"]): p["params"] for line in delivered(folder, task) for p in line["points"]}
+    experiment = load(task)
+    workload = trainings.load_workload(experiment.task)
+    scale = experiment.scale(workload.steps_per_epoch)
+    for seed in seeds:
+        for name, params in points.items():
+            if (name, seed) not in done:
+                method, epochs = to_method(trial_config(params, scale)), scale.epochs_of(params)
+                row = {"task": task, "params": params, "seed": seed}
+                with path.open("a") as file:
+                    file.write(json.dumps(row | trainings.train(workload, method, epochs, seed)) + "\n")
 
 
-def delivered(folder: Path) -> list[Line]:
-    """Return the front of every finished search with its reported errors: one line per method and repeat."""
-    lines = []
-    for repeat in range(len(list(folder.glob("ours-*")))):
-        lines.append(_ours(repeat, api.analyze(folder / f"ours-{repeat}")))
-        trials = json.loads((folder / f"stock-{repeat}" / stock.RESULT_NAME).read_text())
+def _rows(path: Path) -> Iterator[Line]:
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            yield json.loads(line)
+        except ValueError:  # the last line of a killed process
+            continue
+
+
+def delivered(folder: Path, task: str) -> list[Line]:
+    """Return the front of every finished search of a task: one line per method and repeat."""
+    lines = [{"method": "sgd", "repeat": 0, "points": [_point(*_plain(length)) for length in LENGTHS]}]
+    for path in sorted(folder.glob(f"stock-*/{stock.RESULT_NAME}")):
+        trials = json.loads(path.read_text())
         complete = [trial for trial in trials if trial["complete"]]
-        lines += [_stock("stock", repeat, trials, trials), _stock("stock-complete", repeat, complete, trials)]
-    return lines
+        fronts = (_stock("stock", trials, trials), _stock("stock-complete", complete, trials))
+        lines += [{"repeat": _repeat(path), **front} for front in fronts]
+    own = sorted(folder.glob("ours-*/front.json"))
+    lines += [{"repeat": _repeat(path), **_ours(api.analyze(path.parent))} for path in own]
+    return [{"task": task, **line} for line in lines]
 
 
-def _ours(repeat: int, analysis: Analysis) -> Line:
+def _repeat(path: Path) -> int:
+    return int(path.parent.name.split("-")[1])
+
+
+def _ours(analysis: Analysis) -> Line:
     search = analysis.search
-    points = [_point(p.config.params, p.error_posterior, p.compute) for p in analysis.points]
+    points = [_point(p.config.params, p.compute, p.error_posterior) for p in analysis.points]
     counts = {"trials": len(search.trials), "complete": len(search.finished()), "pairs": search.pairs}
-    return {"method": "ours", "repeat": repeat, **counts, "commit": search.header.commit, "points": points}
+    version = search.header.versions.get("rst_tune", "")
+    return {"method": "ours", **counts, "version": version, "commit": search.header.commit, "points": points}
 
 
-def _stock(method: str, repeat: int, eligible: list[Line], trials: list[Line]) -> Line:
+def _stock(method: str, eligible: list[Line], trials: list[Line]) -> Line:
     mask = pareto.nondominated([(t["error"], t["compute"]) for t in eligible])
     chosen = [t for t, member in zip(eligible, mask, strict=True) if member]
-    complete = sum(t["complete"] for t in trials)
-    counts = {"trials": len(trials), "complete": complete, "pairs": sum(t["pairs"] for t in trials)}
-    points = [_point(t["params"], t["error"], t["compute"]) for t in chosen]
-    return {"method": method, "repeat": repeat, **counts, "points": points}
+    counts = {"complete": sum(t["complete"] for t in trials), "pairs": sum(t["pairs"] for t in trials)}
+    points = [_point(t["params"], t["compute"], t["error"]) for t in chosen]
+    return {"method": method, "trials": len(trials), **counts, "points": points}
 
 
-def _point(params: Mapping[str, Any], error: float, compute: float) -> Line:
-    return {"params": dict(params), "reported": error, "compute": compute}
+def _plain(length: float) -> tuple[Line, float]:
+    return {**PLAIN, "horizon": length}, length
+
+
+def _point(params: Mapping[str, Any], compute: float, reported: float | None = None) -> Line:
+    return {"params": dict(params), "reported": reported, "compute": compute}
 
 
 def keep(folder: Path, records: Path = KEPT) -> None:
     """Write the fronts, and the record of their fresh trainings."""
-    write_lines(records / FRONTS, delivered(folder))
-    keep_as(TRUTH, folder / "truth", records)
+    tasks = [task for task in TASKS if (folder / task).exists()]
+    write_lines(records / FRONTS, (line for task in tasks for line in delivered(folder / task, task)))
+    write_lines(records / TRUTH, (row for task in tasks for row in _rows(folder / task / "truth.jsonl")))
 
 
 # --- the comparison ---------------------------------------------------------------------------------------------
 
 
-def axis_of(lines: list[Line]) -> str:
-    """Return the name of the cost axis that the fronts were kept with."""
-    kept_with = {name for line in lines for point in line["points"] for name in AXES if name in point}
-    if len(kept_with) != 1:
-        raise ValueError(f"all fronts need one cost axis of {list(AXES)}, but these have {sorted(kept_with)}: run anew")
-    return kept_with.pop()
+def true_errors(rows: Iterable[Line]) -> dict[tuple[str, str], float]:
+    """Return the mean test error of each configuration of a task over the fresh seeds."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        found.setdefault((row["task"], config_id(row["params"])), []).append(row["test"])
+    return {key: fmean(errors) for key, errors in found.items()}
 
 
-def with_volumes(lines: list[Line], truth: Search) -> list[Line]:
-    """Return each line with its reported and its true hypervolume, and the true points."""
-    errors = {key: fmean(t.error for t in trials if t.error is not None) for key, trials in truth.by_config().items()}
-    cost = axis_of(lines)
-    volume, found = AXES[cost].volume, []
+def with_truth(lines: Iterable[Line], truth: Truth) -> list[Line]:
+    """Return each front with its true points, as (error, compute), their hypervolume, and the errors at some computes.
+
+    The reference is that of a search: above the error of plain SGD, beyond SAM at twice the length.
+    """
+    found = []
     for line in lines:
-        true = [(errors[config_id(p["params"])], p[cost]) for p in line["points"]]
-        reported = [(p["reported"], p[cost]) for p in line["points"]]
-        found.append(line | {"true": volume(true), "reported": volume(reported), "true_points": true})
+        task = line["task"]
+        base = truth[task, config_id(_plain(1.0)[0])]
+        reference = pareto.derive_reference(base), pareto.reference_compute(max(LENGTHS))
+        points = [(truth[task, config_id(p["params"])], p["compute"]) for p in line["points"]]
+        at = [_error_at(line["points"], points, limit) for limit in AT]
+        found.append(line | {"true": points, "volume": pareto.hypervolume(points, reference), "at": at})
     return found
 
 
-def volumes(lines: list[Line], method: str, kind: str) -> list[float]:
-    """Return the hypervolumes of a method, one per repeat."""
-    return [line[kind] for line in lines if line["method"] == method]
+def _error_at(points: Sequence[Line], true: Sequence[tuple[float, float]], limit: float) -> float | None:
+    """Return the true error of the point that reports the least error within a compute; without reports the longest."""
+    able = [(p, error) for p, (error, _) in zip(points, true, strict=True) if p["compute"] <= limit * 1.001]
+    best = min(able, key=lambda each: _reported(each[0]), default=None)
+    return None if best is None else best[1]
 
 
-def interval(values: list[float]) -> Fit | None:
+def _reported(point: Line) -> float:
+    return -point["compute"] if point["reported"] is None else point["reported"]
+
+
+def values(lines: Iterable[Line], task: str, method: str) -> list[float]:
+    """Return the hypervolumes of a method on a task, one per repeat."""
+    return [line["volume"] for line in lines if (line["task"], line["method"]) == (task, method)]
+
+
+def interval(found: Sequence[float]) -> Fit | None:
     """Return the mean with Student's 95 % interval."""
-    if len(values) < 2:
+    if len(found) < 2:
         return None
-    half = float(stats.t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
-    return fmean(values), fmean(values) - half, fmean(values) + half
+    half = float(stats.t.ppf(0.975, len(found) - 1)) * stdev(found) / len(found) ** 0.5
+    return fmean(found), fmean(found) - half, fmean(found) + half
 
 
-def difference(left: list[float], right: list[float]) -> Fit:
+def difference(left: Sequence[float], right: Sequence[float]) -> Fit:
     """Return the difference of two means with Welch's 95 % interval: the repeats are independent."""
     test = stats.ttest_ind(left, right, equal_var=False)
     low, high = test.confidence_interval(0.95)
     return fmean(left) - fmean(right), float(low), float(high)
 
 
+# --- the section ------------------------------------------------------------------------------------------------
+
+
 def write(page: "Page", records: Path = KEPT) -> None:
     """Write the section, or that there are no records."""
-    truth, path = kept(TRUTH, records), records / FRONTS
-    if truth is None or not path.exists():
-        page.say(
-            "The real searches against stock parts have not been run to their end yet: "
-            f"`python experiments/results/make.py --fresh --only {NAME}`."
-        )
+    command = f"`python experiments/results/make.py --fresh --only {NAME}`"
+    if not (records / FRONTS).exists() or not (records / TRUTH).exists():
+        page.say(f"The real searches against stock parts have not been run yet: {command}.")
         return
-    lines = with_volumes([json.loads(line) for line in read_lines(path)], truth)
-    cost = axis_of(lines)
-    axis = AXES[cost]
-    repeats = 1 + max(line["repeat"] for line in lines)
-    page.say(_of_version(truth, cost))
+    rows = [json.loads(line) for line in read_lines(records / TRUTH)]
+    lines = with_truth([json.loads(line) for line in read_lines(records / FRONTS)], true_errors(rows))
+    ours = [line for line in lines if line["method"] == "ours"]
+    titles = {task: trainings.TASKS[task][1] for task in dict.fromkeys(line["task"] for line in lines)}
     page.say(
-        f"`digits`, searched {repeats} times by `rst-tune` and {repeats} times by Ray's `OptunaSearch` with two "
-        "metrics under Ray's `ASHAScheduler` on error (`experiments/results/stock.py`), "
-        f"{BUDGET:,} propagation pairs each, confirmation included. Every delivered configuration was then trained on "
-        f"{FRESH_SEEDS} fresh seeds; *true* is the hypervolume of those means, *reported* that of the errors that the "
-        f"search reported, both against the reference (error {REFERENCE_ERROR:g} %, {axis.title} {axis.reference:.3g})."
-        " *Complete trainings only* is the front of the stock search without the trials that ASHA stopped."
+        f"Version {ours[0]['version']}. {' and '.join(titles.values())}, each searched "
+        f"{len(values(lines, next(iter(titles)), 'ours'))} times by `rst-tune` and as often by Ray's `OptunaSearch` "
+        "with two metrics (multi-objective TPE) under Ray's `ASHAScheduler` on error (`experiments/results/stock.py`), "
+        f"over the same space (`compute`), with a budget of {BUDGET:,} pairs each, "
+        f"confirmation included. Every delivered configuration was then trained on {len({r['seed'] for r in rows})} "
+        "fresh seeds and read on the test set. *Hypervolume*: of these true errors, in percent times octaves of "
+        "compute, with 95 % intervals over the repeats. *Error within …*: the true error of the point that the front "
+        "itself reports as its best within that compute, mean over the repeats. *Complete trainings only*: the stock "
+        "front without the trials that ASHA stopped. SGD at six lengths costs six trainings and chooses nothing: its "
+        "hypervolume is that of all six, its errors are those of the longest."
     )
-    training = formatting.duration(sum(trial.seconds for trial in truth.trials))
-    made = (
-        f"`python experiments/results/make.py --fresh --only {NAME}` · commit `{truth.header.commit[:7]}` · "
-        f"fresh seeds {FRESH_SEED}–{FRESH_SEED + FRESH_SEEDS - 1} · {len(truth.trials)} fresh trainings ({training})"
-    )
-    title = "Reported and true hypervolume, and the fronts of the true errors"
-    page.picture("search", title, figure(lines, axis), made)
-    page.table(["search", "true", "reported", "points", "trials", "complete", "pairs"], _body(lines))
-    _say_difference(page, lines)
+    training = formatting.duration(sum(row["seconds"] for row in rows))
+    commits = " and ".join(f"`{commit[:7]}`" for commit in sorted({line["commit"] for line in ours}))
+    made = f"{command} · commit {commits} · {len(rows):,} fresh trainings ({training})"
+    page.picture(NAME, "Fronts by their true errors on fresh seeds", figures.fronts(lines, titles, METHODS), made)
+    head = ["task", "search", "hypervolume", *(f"error within {at:g} ×" for at in AT), "points", "trials", "pairs"]
+    page.table(head, [_line(lines, task, method, titles[task]) for task in titles for method in METHODS])
+    for task in titles:
+        _say_difference(page, lines, task, titles[task])
 
 
-def _of_version(truth: Search, cost: str) -> str:
-    """Return which version searched, and over which axis the hypervolume is."""
-    version = truth.header.versions.get("rst_tune", "0.1.0")
-    if cost == "compute":
-        return f"Measured with version {version}; the hypervolume is over the error and the logarithm of the compute."
-    return (
-        f"Measured with version {version}: its search had one length and one radius and another sampler than the "
-        "present one, and the hypervolume is linear in the extra propagation. These numbers are kept as they were "
-        "measured; they say nothing about the present search and are not comparable with areas over the compute."
-    )
+def _line(lines: Sequence[Line], task: str, method: str, title: str) -> list[str]:
+    own = [line for line in lines if (line["task"], line["method"]) == (task, method)]
+    fit = interval([line["volume"] for line in own])
+    volume = f"{fit[0]:.2f} [{fit[1]:.2f}, {fit[2]:.2f}]" if fit else f"{own[0]['volume']:.2f}"
+    at = [_mean([line["at"][k] for line in own], ".2f") for k in range(len(AT))]
+    counts = [_mean([line.get(name) for line in own], ",.0f") for name in ("trials", "pairs")]
+    return [title, METHODS[method], volume, *at, _mean([len(line["points"]) for line in own], ".1f"), *counts]
 
 
-def _body(lines: list[Line]) -> list[list[str]]:
-    body = []
-    for method, (name, _, _) in METHODS.items():
-        own = [line for line in lines if line["method"] == method]
-        true, reported = interval([line["true"] for line in own]), fmean(line["reported"] for line in own)
-        cells = [
-            fmean(len(line["points"]) for line in own),
-            *(fmean(line[k] for line in own) for k in ("trials", "complete")),
-        ]
-        pairs = f"{fmean(line['pairs'] for line in own):,.0f}"
-        body.append(
-            [name, formatting.difference(*true) if true else "", f"{reported:.2f}", *(f"{c:.1f}" for c in cells), pairs]
-        )
-    return [[cell.lstrip("+").replace("[+", "[").replace(", +", ", ") for cell in row] for row in body]
+def _mean(found: Sequence[float | None], form: str) -> str:
+    """Return the mean, with the number of repeats that have a value where it is not all."""
+    there = [value for value in found if value is not None]
+    missing = f" ({len(there)} of {len(found)})" if 0 < len(there) < len(found) else ""
+    return f"{fmean(there):{form}}{missing}" if there else "–"
 
 
-def _say_difference(page: "Page", lines: list[Line]) -> None:
+def _say_difference(page: "Page", lines: Sequence[Line], task: str, title: str) -> None:
+    sentences = []
     for other in ("stock", "stock-complete"):
-        gap, low, high = difference(volumes(lines, "ours", "true"), volumes(lines, other, "true"))
+        gap, low, high = difference(values(lines, task, "ours"), values(lines, task, other))
         word = "more" if low > 0 else "less" if high < 0 else "not distinguishable"
-        page.say(f"Ours minus {METHODS[other][0]}: {gap:+.2f} (95 % interval {low:+.2f} … {high:+.2f}): {word}.")
-
-
-def figure(lines: list[Line], axis: Axis) -> go.Figure:
-    """Draw the hypervolumes on the left, the fronts of the true errors on the right."""
-    fig = make_subplots(cols=2, rows=1, column_widths=[0.42, 0.58], horizontal_spacing=0.1)
-    for place, (method, (name, color, symbol)) in enumerate(METHODS.items()):
-        for shift, kind in ((-0.17, "reported"), (0.17, "true")):
-            values = volumes(lines, method, kind)
-            hollow = symbol if kind == "true" else f"{symbol}-open"
-            marker = {"color": color, "symbol": hollow, "size": 9}
-            xs = [place + shift] * len(values)
-            fig.add_scatter(x=xs, y=values, mode="markers", marker=marker, showlegend=False, row=1, col=1)
-            _mean_trace(fig, place + shift, values, color)
-        for line in (line for line in lines if line["method"] == method):
-            _front_trace(fig, line, name, color, symbol)
-    return _dressed(fig, axis)
-
-
-def _mean_trace(fig: go.Figure, x: float, values: list[float], color: str) -> None:
-    """Draw the mean beside the repeats, with its 95 % interval."""
-    fit = interval(values)
-    if fit is not None:
-        bars = {"type": "data", "array": [fit[2] - fit[0]], "thickness": 2, "width": 5}
-        marker = {"symbol": "line-ew-open", "size": 16, "color": color, "line": {"width": 3}}
-        fig.add_scatter(
-            x=[x + 0.12], y=[fit[0]], error_y=bars, mode="markers", marker=marker, showlegend=False, row=1, col=1
-        )
-
-
-def _front_trace(fig: go.Figure, line: Line, name: str, color: str, symbol: str) -> None:
-    if not line["true_points"]:
-        return
-    points = np.array(line["true_points"])
-    best = sorted(points[pareto.nondominated(points)].tolist(), key=lambda p: p[1])
-    fig.add_scatter(
-        x=[p[1] for p in best], y=[p[0] for p in best], mode="lines+markers", name=name, legendgroup=name,
-        showlegend=line["repeat"] == 0, line={"shape": "hv", "color": color, "width": 1},
-        marker={"color": color, "symbol": symbol, "size": 6}, opacity=0.75, row=1, col=2,
-    )  # fmt: skip
-
-
-def _dressed(fig: go.Figure, axis: Axis) -> go.Figure:
-    base = style.figure("", "")
-    fig.update_layout(template="none", height=440, font=base.layout.font, paper_bgcolor="white", plot_bgcolor="white")
-    fig.update_layout(legend={"orientation": "h", "x": 0.5, "y": 1.1}, margin={"l": 56, "r": 14, "t": 40, "b": 64})
-    fig.update_xaxes(gridcolor=style.GRID, zeroline=False, linecolor=style.GRID)
-    fig.update_yaxes(gridcolor=style.GRID, zeroline=False)
-    names = [f"{name.replace(', ', ',<br>')}" for name, _, _ in METHODS.values()]
-    fig.update_xaxes(tickvals=[0, 1, 2], ticktext=names, showgrid=False, range=[-0.5, 2.5], row=1, col=1)
-    fig.update_yaxes(title={"text": "hypervolume (open: reported, filled: true)", "font": {"size": 13}}, row=1, col=1)
-    fig.update_xaxes(title={"text": axis.title, "font": {"size": 13}}, row=1, col=2)
-    if axis is AXES["compute"]:
-        fig.update_xaxes(type="log", row=1, col=2)
-    else:
-        fig.update_xaxes(tickformat=".0%", row=1, col=2)
-    return fig.update_yaxes(title={"text": "true error, %", "font": {"size": 13}}, row=1, col=2)
+        sentences.append(f"minus {METHODS[other]} {gap:+.2f} (95 % interval {low:+.2f} … {high:+.2f}): {word}")
+    page.say(f"Hypervolume of rst-tune on {title}: {'; '.join(sentences)}.")

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from scipy import stats
-from trainings import SGD, Config, Record
+from trainings import SGD, AnyTask, Config, Record
 
 from rst_tune.method import schedules
 from rst_tune.method.cost import expected_extra_propagation
-from rst_tune.training.task import Task
 
 __all__ = ["AT", "CONTENDERS", "CURVES", "LENGTHS", "Contender", "Judged", "field", "sgd", "train"]
 
@@ -36,11 +35,11 @@ class Contender:
     cap: float | None = None
     radius: float = 1.0
 
-    def configs(self, task: Task, compute: float) -> list[Config]:
+    def configs(self, task: AnyTask, compute: float) -> list[Config]:
         """Return one configuration per radius, of the given total compute."""
         schedule = schedules.constant(self.p)
-        extra = expected_extra_propagation(schedule, 1000, self.rule, None, task.recipe.batch_size)
-        epochs = max(1, round(compute / (1 + extra) * task.recipe.epochs))
+        extra = expected_extra_propagation(schedule, 1000, self.rule, None, task.batch_size)
+        epochs = max(1, round(compute / (1 + extra) * task.epochs))
         return [
             Config(
                 epochs=epochs, rho=round(rho * self.radius, 6), schedule=f"constant:p={self.p:g}", rule=self.rule,
@@ -48,10 +47,6 @@ class Contender:
             )
             for rho in RADII
         ]  # fmt: skip
-
-    def fits(self, task: Task) -> bool:
-        """Return whether the model has what the rule perturbs."""
-        return self.rule != "sam-on" or task.model.name != "mlp-tiny"
 
 
 CONTENDERS = (
@@ -75,9 +70,9 @@ CONTENDERS = (
 CURVES = CONTENDERS[:3]
 
 
-def contenders(task: Task, compute: float) -> list[Contender]:
-    """Return who takes part: everyone at compute 1, those of the curves at others, as far as they fit the model."""
-    return [contender for contender in (CONTENDERS if compute == 1.0 else CURVES) if contender.fits(task)]
+def contenders(compute: float) -> tuple[Contender, ...]:
+    """Return who takes part: everyone at compute 1, those of the curves at others."""
+    return CONTENDERS if compute == 1.0 else CURVES
 
 
 @dataclass(frozen=True)
@@ -121,9 +116,9 @@ def _lowest(record: Record, configs: Sequence[Config], seeds: Sequence[int], cou
     return sorted(configs, key=lambda config: fmean(record.values(config, seeds, "validation")))[:count]
 
 
-def sgd_configs(task: Task) -> list[Config]:
+def sgd_configs(task: AnyTask) -> list[Config]:
     """Return SGD at six lengths."""
-    return [Config(epochs=max(1, round(length * task.recipe.epochs)), rho=0.0, schedule=SGD) for length in LENGTHS]
+    return [Config(epochs=max(1, round(length * task.epochs)), rho=0.0, schedule=SGD) for length in LENGTHS]
 
 
 def rounds(record: Record, contender: Contender, compute: float, seeds: int) -> Iterator[list[tuple[Config, int]]]:
@@ -140,7 +135,7 @@ def train(record: Record, at: Sequence[float], seeds: int) -> int:
     """Train SGD at its lengths, every contender at compute 1, and those of the curves at other computes."""
     count = record.train((config, seed) for config in sgd_configs(record.task) for seed in range(2 * seeds))
     for compute in at:
-        for contender in contenders(record.task, compute):
+        for contender in contenders(compute):
             count += sum(record.train(todo) for todo in rounds(record, contender, compute, seeds))
     return count
 
@@ -163,7 +158,7 @@ def judged(record: Record, name: str, config: Config, seeds: int) -> Judged:
 
 def sgd(record: Record, compute: float, seeds: int) -> Judged:
     """Return SGD at its best length up to a compute."""
-    lengths = [config for config in sgd_configs(record.task) if config.epochs <= compute * record.task.recipe.epochs]
+    lengths = [config for config in sgd_configs(record.task) if config.epochs <= compute * record.task.epochs]
     return judged(record, "SGD at its best length", _lowest(record, lengths, even(seeds), 1)[0], seeds)
 
 
@@ -195,7 +190,7 @@ def paired(left: Judged, right: Judged) -> tuple[float, float, float]:
 
 def field(record: Record, compute: float) -> Field | None:
     """Return the contenders with the most seeds that all of them have; None where a training is missing."""
-    fitting = contenders(record.task, compute)
+    fitting = contenders(compute)
     for seeds in sorted(SEEDS, reverse=True):
         if not all(record.has(config, range(2 * seeds)) for config in sgd_configs(record.task)):
             continue

@@ -1,6 +1,6 @@
 """The figures of the result page: functions from summaries and records to Plotly figures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,12 @@ from equal_compute import AT, Judged, field, judged, sgd_configs
 from plotly.subplots import make_subplots
 from trainings import Record
 
+from rst_tune.analysis import pareto
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.report.figures import style
 from rst_tune.report.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, SKY
 
-__all__ = ["GROUPS", "curves", "gamma_map", "group_of", "share_of_gain", "summary"]
+__all__ = ["GROUPS", "curves", "fronts", "gamma_map", "group_of", "share_of_gain", "summary"]
 
 Rows = Sequence[ConfigSummary]
 
@@ -160,7 +161,7 @@ def _panel(grid: go.Figure, record: Record, where: dict[str, int], *, first: boo
         return
     seeds = max(each.seeds for each in found.values())
     base = [judged(record, "SGD", config, seeds) for config in sgd_configs(record.task)]
-    unit = next(each.mean for each in base if each.config.epochs == record.task.recipe.epochs)
+    unit = next(each.mean for each in base if each.config.epochs == record.task.epochs)
     rest = [each for each in found[1.0].others.values() if each.name not in LOOKS] if 1.0 in found else []
     _curve(grid, rest, unit, ("other rules", SKY, "circle"), where, mode="markers", size=6, first=first)
     _curve(grid, base, unit, ("SGD", GREY, "circle"), where, mode="lines+markers", size=8, first=first)
@@ -195,3 +196,37 @@ def _dressed(grid: go.Figure, height: int) -> go.Figure:
     grid.update_yaxes(type="log", range=[-0.53, 0.32], tickvals=ticks, gridcolor=style.GRID, zeroline=False)
     grid.update_yaxes(title={"text": "test error / plain SGD's", "standoff": 4, "font": {"size": 13}}, col=1)
     return grid.update_annotations(font={"size": 13})
+
+
+# --- fronts of searches -------------------------------------------------------------------------------------------
+
+SEARCHES = {"ours": (BLUE, "circle"), "stock": (RED, "diamond"), "stock-complete": (ORANGE, "square"),
+            "sgd": (GREY, "x")}  # fmt: skip
+
+
+def fronts(lines: Sequence[Mapping[str, Any]], titles: Mapping[str, str], names: Mapping[str, str]) -> go.Figure:
+    """Draw every delivered front by its true errors, one panel per task."""
+    grid = make_subplots(rows=1, cols=len(titles), subplot_titles=[f"<b>{t}</b>" for t in titles.values()])
+    for line in lines:
+        if line["true"]:
+            _front(grid, line, names[line["method"]], list(titles).index(line["task"]) + 1)
+    font = style.figure("", "").layout.font
+    grid.update_layout(template="none", height=440, font=font, paper_bgcolor="white", plot_bgcolor="white")
+    grid.update_layout(legend={"orientation": "h", "x": 0, "y": -0.2}, margin={"l": 56, "r": 14, "t": 36, "b": 100})
+    grid.update_xaxes(
+        type="log", tickvals=[0.25, 0.5, 1, 2, 4], gridcolor=style.GRID, zeroline=False,
+        title={"text": "total compute (plain trainings)", "standoff": 4, "font": {"size": 12}},
+    )  # fmt: skip
+    grid.update_yaxes(gridcolor=style.GRID, zeroline=False)
+    grid.update_yaxes(title={"text": "test error on fresh seeds, %", "font": {"size": 13}}, col=1)
+    return grid
+
+
+def _front(grid: go.Figure, line: Mapping[str, Any], name: str, column: int) -> None:
+    points, (color, symbol) = np.array(line["true"]), SEARCHES[line["method"]]
+    best = sorted(points[pareto.nondominated(points)].tolist(), key=lambda p: p[1])
+    grid.add_scatter(
+        x=style.rounded([p[1] for p in best]), y=style.rounded([p[0] for p in best]), mode="lines+markers", name=name,
+        legendgroup=name, showlegend=column == 1 and line["repeat"] == 0, opacity=0.75, row=1, col=column,
+        line={"shape": "hv", "color": color, "width": 1}, marker={"color": color, "symbol": symbol, "size": 6},
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Plain trainings by `training.Run`, and their record: one JSON line per training, appended, never trained twice.
+"""Plain trainings, and their record: one JSON line per training, appended, never trained twice.
 
 New lines go to `output/results/trainings/<task>.jsonl`; `keep` merges them into the compressed record of the task.
 """
@@ -15,9 +15,11 @@ from studies import KEPT, read_lines, write_lines
 
 from rst_tune import api
 from rst_tune.method import schedules
-from rst_tune.training.data import Dataset, Split, load_dataset
+from rst_tune.training.data import Split
+from rst_tune.training.function import FunctionTask, FunctionWorkload
 from rst_tune.training.loop import Run
 from rst_tune.training.task import Method, Task
+from rst_tune.training.workload import ClassifierWorkload, Training
 
 __all__ = ["SGD", "TASKS", "Config", "OutOfTimeError", "Record", "load_task", "records"]
 
@@ -32,6 +34,8 @@ TASKS = {
 DATA = Path("data/results")
 SGD = "constant:p=0"
 FEW = 16
+AnyTask = Task | FunctionTask
+AnyWorkload = ClassifierWorkload | FunctionWorkload
 
 
 class OutOfTimeError(Exception):
@@ -64,38 +68,76 @@ class Config:
         )
 
 
-def load_task(name: str) -> Task:
+def load_task(name: str) -> AnyTask:
     """Return the task of an experiment; `data.py` writes what it reads."""
     return api.load_experiment(TASKS[name][0], search=False).task
 
 
-def train(task: Task, data: Dataset, config: Config, seed: int) -> dict[str, Any]:
-    """Return errors and cost of one training. A diverged one has the error of chance.
+def load_workload(task: AnyTask) -> AnyWorkload:
+    """Return what trains a task: the built-in classifier, or the task's own function, which is beside this file."""
+    if isinstance(task, FunctionTask):
+        return task.workload((str(Path(__file__).parent),))
+    return ClassifierWorkload.load(task)
 
-    `heldout` is the error on validation and test images together. Only the end is measured: while it trains, the run
-    sees a few validation images, which changes nothing but its time.
-    """
+
+def train(workload: AnyWorkload, method: Method, epochs: int, seed: int) -> dict[str, Any]:
+    """Return errors and cost of one training; `heldout` is the error on validation and test data together."""
     torch.set_num_threads(1)
     begun = time.process_time()
-    few = replace(data, validation=Split(data.validation.images[:FEW], data.validation.labels[:FEW]))
-    run = Run(task, config.method, seed=seed, epochs=config.epochs, device="cpu", data=few)
-    while not run.finished:
-        run.epoch()
-    diverged = run.status == "diverged"
-    chance = 100 * (1 - 1 / data.classes)
-    validation, test = (chance if diverged else _error(run, data, split) for split in (data.validation, data.test))
-    images = len(data.validation), len(data.test)
+    run, validation, test = (
+        _by_function(workload, method, epochs, seed)
+        if isinstance(workload, FunctionWorkload)
+        else _by_classifier(workload, method, epochs, seed)
+    )
+    rows, held_out = _sizes(workload), {"validation": validation, "test": test}
+    together = sum(error * rows[name] for name, error in held_out.items()) / sum(rows[name] for name in held_out)
     return {
-        "compute": round(run.pairs / (task.recipe.epochs * run.steps_per_epoch), 4),
-        "validation": round(validation, 4), "test": round(test, 4),
-        "heldout": round((validation * images[0] + test * images[1]) / sum(images), 4),
-        "diverged": diverged, "seconds": round(time.process_time() - begun, 3),
+        "compute": round(run.pairs / (workload.task.epochs * workload.steps_per_epoch), 4),
+        "validation": round(validation, 4), "test": round(test, 4), "heldout": round(together, 4),
+        "diverged": run.status == "diverged", "seconds": round(time.process_time() - begun, 3),
     }  # fmt: skip
 
 
-def _error(run: Run, data: Dataset, split: Split) -> float:
-    run.data = replace(data, test=split)
-    return run.test()["test_error"]
+def _by_classifier(workload: ClassifierWorkload, method: Method, epochs: int, seed: int) -> tuple[Run, float, float]:
+    """Return a run with its two errors; a diverged one has the error of chance.
+
+    Only the end is measured: while it trains, the run sees a few validation images, which changes nothing but its time.
+    """
+    data = workload.data
+    few = replace(data, validation=Split(data.validation.images[:FEW], data.validation.labels[:FEW]))
+    run = replace(workload, data=few).start(method, seed=seed, epochs=epochs, device="cpu")
+    _finish(run)
+    if run.status == "diverged":
+        return run, *_chance(data.classes)
+    errors = []
+    for split in (data.validation, data.test):
+        run.data = replace(data, test=split)
+        errors.append(run.test()["test_error"])
+    return run, *errors
+
+
+def _by_function(workload: FunctionWorkload, method: Method, epochs: int, seed: int) -> tuple[Training, float, float]:
+    """Return a run with what the function reports last and what it returns."""
+    run = workload.start(method, seed=seed, epochs=epochs, device="cpu")
+    _finish(run)
+    if run.status == "diverged" or run.error is None:
+        return run, *_chance(workload.task.options["classes"])
+    return run, run.error, run.test()["test_error"]
+
+
+def _finish(run: Training) -> None:
+    while not run.finished:
+        run.epoch()
+
+
+def _chance(classes: int) -> tuple[float, float]:
+    return (100 * (1 - 1 / classes),) * 2
+
+
+def _sizes(workload: AnyWorkload) -> dict[str, int]:
+    if isinstance(workload, FunctionWorkload):
+        return workload.task.options
+    return {"validation": len(workload.data.validation), "test": len(workload.data.test)}
 
 
 class Record:
@@ -109,7 +151,7 @@ class Record:
         self.kept, self.until = kept / f"{name}.jsonl.gz", until
         self.new = work / "trainings" / f"{name}.jsonl" if work else None
         self.task = load_task(name)
-        self._data: Dataset | None = None
+        self._workload: AnyWorkload | None = None
         self.rows: dict[tuple[Config, int], dict[str, Any]] = {}
         lines = read_lines(self.kept) if self.kept.exists() else []
         lines += self.new.read_bytes().splitlines() if self.new and self.new.exists() else []
@@ -133,9 +175,9 @@ class Record:
     def _train(self, config: Config, seed: int) -> None:
         if self.until is not None and time.time() > self.until:
             raise OutOfTimeError
-        if self._data is None:
-            self._data = load_dataset(self.task.data)
-        measured = train(self.task, self._data, config, seed)
+        if self._workload is None:
+            self._workload = load_workload(self.task)
+        measured = train(self._workload, config.method, config.epochs, seed)
         row = {"task": self.name, "config": config.to_dict(), "seed": seed, **measured}
         if self.new:
             self.new.parent.mkdir(parents=True, exist_ok=True)
