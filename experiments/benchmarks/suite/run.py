@@ -184,7 +184,7 @@ def judged(rows: Sequence[Row]) -> list[Row]:
 
 def table(rows: Sequence[Row]) -> str:
     """Return means over tasks and repeats per method and budget, and the worst task."""
-    budgets = sorted({r["budget"] for r in rows})
+    budgets, count = sorted({r["budget"] for r in rows}), len({r["task"] for r in rows})
     lines = ["| method | " + " | ".join(f"{b:g}" for b in budgets) + " | worst task at 40 | repeats |"]
     lines.append("| --- |" + " ---: |" * (len(budgets) + 2))
     for method in dict.fromkeys(r["method"] for r in rows):
@@ -193,7 +193,9 @@ def table(rows: Sequence[Row]) -> str:
         third = _by_task([r for r in own if r["budget"] == 40.0])
         worst = f"{min(np.mean(v) for v in third.values()):.3f}" if third else ""
         repeats = min(len(v) for v in _by_task([r for r in own if r["budget"] == own[-1]["budget"]]).values())
-        lines.append(f"| {method} | " + " | ".join(cells) + f" | {worst} | {repeats} |")
+        tasks = len({r["task"] for r in own})
+        part = "" if tasks == count else f", {tasks} of {count} tasks"
+        lines.append(f"| {method} | " + " | ".join(cells) + f" | {worst} | {repeats}{part} |")
     return "\n".join(lines)
 
 
