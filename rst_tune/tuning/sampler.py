@@ -173,14 +173,17 @@ class FrontSampler(BaseSampler):
         if len(self.model.finished) < self._n_startup_trials or not self.model.ready or self._reference is None:
             return None
         rng = np.random.default_rng(self._seed)
-        candidates = [self._pool[int(i)] for i in rng.choice(N_POOL, N_CANDIDATES, replace=False)]
         pending = [trial.config for trial in self._pending]
+        known = {config.identity for config in (*self.model.delivered.values(), *pending)}
+        candidates = [self._pool[int(i)] for i in rng.choice(N_POOL, N_CANDIDATES, replace=False)]
+        candidates = [c for c in candidates if c[1].identity not in known] or candidates
         with _threadpools().limit(limits=1):  # quicker at this size, and rounded alike on any number of cores
             surrogate = self.model.surrogate(pending)
             delivered = _contenders(surrogate, self.model.deliverable(pending))
             acquisition = partial(_acquisition, surrogate=surrogate, delivered=delivered, reference=self._reference)
             first = candidates[int(np.argmax(acquisition([config for _, config in candidates])))]
-            near = [first, *(self._candidate(rng, first[0]) for _ in range(N_NEIGHBOURS))]
+            near = [self._candidate(rng, first[0]) for _ in range(N_NEIGHBOURS)]
+            near = [first, *(c for c in near if c[1].identity not in known)]
             gains = acquisition([config for _, config in near])
             again = acquisition(delivered) if replicates and delivered else np.zeros(1)
         if again.max() > gains.max():

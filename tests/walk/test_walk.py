@@ -69,10 +69,9 @@ def interrupted_after_one_trial(monkeypatch: pytest.MonkeyPatch, output: Path):
         def __exit__(self, *_):
             return None
 
-        def due(self):
+        def update(self, *_):
             if any(event["event"] == "end" for event in events(output)):
                 raise KeyboardInterrupt
-            return False
 
     with monkeypatch.context() as patch:
         patch.setattr(api, "progress_view", lambda *_, **__: View())
