@@ -8,6 +8,7 @@ import pytest
 from rst_tune.analysis.analysis import analyze
 from rst_tune.errors import InputError
 from rst_tune.records import Role, config_id
+from rst_tune.training.function import FunctionTask
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.estimate import Estimate, estimate
 from rst_tune.tuning.experiment import Experiment, load_experiment
@@ -18,19 +19,21 @@ from tests.tuning.simulated import World, simulate
 SHIPPED = list(yaml_files.shipped("experiments"))
 PAPER = [name for name in SHIPPED if name.startswith("paper/")]
 GRIDS = [name for name in SHIPPED if load_experiment(name).sampler.name == "grid"]
+FUNCTIONS = [name for name in SHIPPED if isinstance(load_experiment(name).task, FunctionTask)]
+HERE = ("resources={cpus_per_worker: 1}", "tracking.enabled=false")
 SMOKE = (
     "task.data={name: digits, validation: 397, train_size: 256}",
     "task.model={name: cnn-tiny}",
     "task.recipe={base: digits, epochs: 7}",
-    "resources={cpus_per_worker: 1}",
-    "tracking.enabled=false",
+    *HERE,
 )
 OWN_SPACE = Path(__file__).with_name("own_space.py")
 
 
 def smoke(name: str, *settings: str) -> Experiment:
     small = () if name in GRIDS else ("budget={trials: 8}", "confirm={min_seeds: 2, max_seeds: 2, candidates: 2}")
-    return load_experiment(name, [*SMOKE, *small, *settings])
+    task = ("task.epochs=7", *HERE) if name in FUNCTIONS else SMOKE
+    return load_experiment(name, [*task, *small, *settings])
 
 
 @pytest.mark.parametrize("name", SHIPPED)
