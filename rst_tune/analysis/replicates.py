@@ -24,7 +24,6 @@ __all__ = [
     "diverged_trials",
     "front_mask",
     "mean_posterior",
-    "nondominated_probabilities",
     "summarize_configs",
 ]
 
@@ -128,20 +127,6 @@ def diverged_trials(search: Search) -> list[Trial]:
 def _diverged(trials: Sequence[Trial], chance: float, configs: Collection[str]) -> list[Trial]:
     found = [t for t in trials if t.status is Status.DIVERGED and t.full_horizon and t.has_cost]
     return [replace(t, error=chance) for t in found if t.config_id in configs]
-
-
-def nondominated_probabilities(trials: Sequence[Trial], chance: float = 100.0) -> dict[str, float | None]:
-    """Return P(non-dominated) of the configurations of some trials among each other, by configuration.
-
-    Diverged trials count with the error `chance`; a configuration of nothing else is left out.
-    """
-    ended = {t.config_id for t in trials if t.finished}
-    rows = _summaries([*(t for t in trials if t.finished), *_diverged(trials, chance, ended)])
-    return dict(
-        zip(
-            (row.config_id for row in rows), _chances(rows, [True] * len(rows), mean_posterior(rows, rows)), strict=True
-        )
-    )
 
 
 def front_mask(rows: Sequence[ConfigSummary], search: Search) -> list[bool]:

@@ -27,7 +27,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 # Below this many plain trainings a front of replicates costs most of the budget and what is delivered is worse: on the
-# suite, with 20 of them, 0.94 of the best known hypervolume with one seed per point and 0.87 with three (docs/log.md).
+# suite, with 20 of them, 0.92 of the best known hypervolume with one seed per point and 0.87 with three (docs/log.md).
 REPLICATES_FROM = 30.0
 
 

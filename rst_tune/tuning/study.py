@@ -1,8 +1,8 @@
 """The Optuna study of a search: asked and told by the controller, durable, and reconciled with the event log.
 
-Objectives: (validation error, compute), both minimised. A trial that was stopped early or diverged is told as
-pruned, so that the sampler avoids its region; one that failed is told as failed, which Optuna's samplers ignore. Only
-trainings that reached their end are told as complete.
+Objectives: (validation error, compute), both minimised. A trial that was stopped early or diverged is
+reported as pruned, so that the sampler avoids its region; one that failed is reported as failed, which Optuna's samplers
+ignore. Only trainings that reached their end are reported as complete.
 
 Samplers are seeded by (seed, number of the proposal): a resumed search samples what an undisturbed one would have
 sampled, without any random state to save.
@@ -49,7 +49,7 @@ class PendingTrials:
 
 
 def optuna_outcome(seeds: Sequence[Trial]) -> Outcome:
-    """Return what the study is told of the ended seeds of a configuration. The first one that did not finish decides.
+    """Return what the study gets for the ended seeds of a configuration. The first one that did not finish decides.
 
     Divergence and too much memory are properties of the configuration, so they are pruned, not failed: TPE ignores
     failed trials and would sample there again.
@@ -184,7 +184,7 @@ class SearchStudy:
         return self._front_sampler.model
 
     def observe(self, trial: Trial, expected_final: float | None = None) -> None:
-        """Give the model an ended trial, in order. Optuna's samplers learn from what the study is told."""
+        """Give the model an ended trial, in order. Optuna's samplers read what was reported to the study."""
         self.model.observe(trial, expected_final)
 
     def sample(self, pending: PendingTrials, attempt: int = 0) -> tuple[Params, bool]:
@@ -249,7 +249,7 @@ class SearchStudy:
     def reconcile(self, sampled: Mapping[str, Params], again: Collection[str] = ()) -> None:
         """Make the study agree with the event log after a restart.
 
-        A trial that the log does not have was asked for just before a crash: it is told as failed. One that the log
+        A trial that the log does not have was asked for just before a crash: it is reported as failed. One that the log
         has and the study lost is added again, and so is one in `again` that was told as failed: an Optuna trial that
         was told cannot be told anything else.
         """

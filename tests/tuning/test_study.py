@@ -204,7 +204,7 @@ def test_two_searches_of_one_experiment_on_one_database_do_not_touch_each_other(
     one = SearchStudy(exp, tmp_path / "one", "search-1")
     identity = config_id(sample(one, 0))
     two = SearchStudy(exp, tmp_path / "two", "search-2")
-    two.reconcile({})  # a trial that its own log does not have is told as failed
+    two.reconcile({})  # a trial that its own log does not have is reported as failed
     one.tell(identity, complete(5.0, 0.5))
     assert one.states() == {identity: "COMPLETE"}
     assert two.study.get_trials() == []
