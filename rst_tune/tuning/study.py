@@ -1,8 +1,8 @@
 """The Optuna study of a search: asked and told by the controller, durable, and reconciled with the event log.
 
 Objectives: (validation error, compute), both minimised. A trial that was stopped early or diverged is
-reported as pruned, so that the sampler avoids its region; one that failed is reported as failed, which Optuna's samplers
-ignore. Only trainings that reached their end are reported as complete.
+reported as pruned, so that the sampler avoids its region; one that failed is reported as failed, which Optuna's
+samplers ignore. Only trainings that reached their end are reported as complete.
 
 Samplers are seeded by (seed, number of the proposal): a resumed search samples what an undisturbed one would have
 sampled, without any random state to save.
