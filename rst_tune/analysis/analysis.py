@@ -15,7 +15,7 @@ from rst_tune.analysis.baselines import Baselines
 from rst_tune.analysis.caveats import caveats
 from rst_tune.analysis.cost import in_cost
 from rst_tune.analysis.questions import Answer, answers
-from rst_tune.analysis.replicates import ConfigSummary, diverged_trials, front_mask, summarize_configs
+from rst_tune.analysis.replicates import ConfigSummary, diverged_trials, summarize_configs
 from rst_tune.analysis.rungs import RungCorrelation, expected_finals, rung_correlations
 from rst_tune.analysis.surrogate import MIN_TRIALS, Surrogate, fit_surrogate
 from rst_tune.errors import InputError
@@ -131,9 +131,7 @@ class Analysis:
     @cached_property
     def hypervolume_history(self) -> list[tuple[float, float, float]]:
         """(time, pairs spent so far, hypervolume) by the present posterior errors; it ends with `hypervolume`."""
-        mask = front_mask(self.summaries, self.search)
-        errors = {row.config_id: row.error_posterior for row, able in zip(self.summaries, mask, strict=True) if able}
-        return pareto.hypervolume_history(self.search, errors)
+        return pareto.hypervolume_history(self.search, {row.config_id: row.error_posterior for row in self.summaries})
 
     @cached_property
     def rung_correlations(self) -> list[RungCorrelation]:
@@ -185,8 +183,9 @@ def analyze(search: Search, cost: str | None = None) -> Analysis:
     points = tuple(row for row in rows if row.on_front)
     reference = pareto.reference_point(search)
     baselines = Baselines(rows=rows, surrogate=surrogate, metric=search.metric)
-    gains = baselines.gains(points)
-    recommendation = recommended(points, baselines, gains)
+    settled = tuple(point for point in points if point.settled)
+    gains = baselines.gains(settled)
+    recommendation = recommended(settled, baselines, gains)
     return Analysis(
         search=search,
         surrogate=surrogate,

@@ -22,8 +22,8 @@ __all__ = [
     "Verdict",
     "chance_error",
     "diverged_trials",
-    "front_mask",
     "mean_posterior",
+    "settled_mask",
     "summarize_configs",
 ]
 
@@ -72,6 +72,7 @@ class ConfigSummary:
     seed_ids: tuple[int, ...]
     p_nondominated: float | None
     on_front: bool
+    settled: bool
     verdict: Verdict
     test_error_mean: float | None
     test_error_sem: float | None
@@ -88,13 +89,14 @@ def summarize_configs(search: Search, surrogate: Surrogate | None) -> list[Confi
     finished, chance = search.finished(), chance_error(search)
     rows = _summaries([*finished, *_diverged(search.trials, chance, {t.config_id for t in finished})])
     rows = _with_posterior_errors(rows, surrogate, chance)
-    able = front_mask(rows, search)
+    settled = settled_mask(rows, search)
     posterior = mean_posterior(rows, rows)
-    rows, chances = _with_intervals(rows, posterior), _chances(rows, able, posterior)
-    points = [(row.error_posterior if a else nan, row.compute) for row, a in zip(rows, able, strict=True)]
+    rows, chances = _with_intervals(rows, posterior), _chances(rows, settled, posterior)
+    members = nondominated([(row.error_posterior, row.compute) for row in rows])
+    members |= nondominated([(r.error_posterior if s else nan, r.compute) for r, s in zip(rows, settled, strict=True)])
     rows = [
-        replace(row, p_nondominated=chance, on_front=bool(member), verdict=_verdict(row, chance))
-        for row, chance, member in zip(rows, chances, nondominated(points), strict=True)
+        replace(row, p_nondominated=chance, on_front=bool(member), settled=able, verdict=_verdict(row, chance))
+        for row, chance, member, able in zip(rows, chances, members, settled, strict=True)
     ]
     return sorted(rows, key=lambda r: (r.compute, r.error_posterior, r.config_id))
 
@@ -129,10 +131,10 @@ def _diverged(trials: Sequence[Trial], chance: float, configs: Collection[str]) 
     return [replace(t, error=chance) for t in found if t.config_id in configs]
 
 
-def front_mask(rows: Sequence[ConfigSummary], search: Search) -> list[bool]:
-    """Return which configurations may be on the front: those with at least `confirm.min_seeds` seeds.
+def settled_mask(rows: Sequence[ConfigSummary], search: Search) -> list[bool]:
+    """Return which configurations the answer may be about: those with at least `confirm.min_seeds` seeds.
 
-    As long as fewer than two have that many, every one may: the search is not decided yet.
+    As long as fewer than two have that many, it is every one: the search is not decided yet.
     """
     confirm = search.header.experiment.get("confirm") or {}
     enough = [row.seeds_total >= confirm.get("min_seeds", MIN_SEEDS) for row in rows]
@@ -200,6 +202,7 @@ def _summary(config_id: str, trials: list[Trial]) -> ConfigSummary:
         seed_ids=tuple(t.seed for t in trials),
         p_nondominated=None,
         on_front=False,
+        settled=False,
         verdict="single seed",
         test_error_mean=fmean(tests) if tests else None,
         test_error_sem=_sem(tests),

@@ -22,6 +22,7 @@ from rst_tune.records import (
     Status,
     TestRead,
     Trial,
+    TrialConfig,
     TrialEnded,
     TrialSampled,
     TrialStarted,
@@ -234,7 +235,10 @@ class SearchController:
         """Return what is out or waits to be dispatched again, the reference point, and the number of trials."""
         out = (self._state.trials[key] for key in {*self._running, *self._waiting})
         trials = tuple(sorted(out, key=lambda t: t.number))
-        return PendingTrials(trials, self._state.reference, len(self._state.trials))
+        return PendingTrials(trials, self._state.reference, len(self._state.trials), self._next_seed_of)
+
+    def _next_seed_of(self, config: TrialConfig | None) -> int:
+        return self._proposals.next_seed() if config is None else self._replicate_seed(config_id(config.params))
 
     # --- searching --------------------------------------------------------------------------------------------
 
@@ -256,8 +260,10 @@ class SearchController:
         return self._budget.affords(len(self._proposals.params), searching=searching, reserve=reserve)
 
     def _start_replicate(self, identity: str) -> TrialTask:
-        seed = self.experiment.seed + CONFIRM_SEED + self._confirmation.seeds(identity)
-        return self._start(identity, seed, Role.CONFIRM)
+        return self._start(identity, self._replicate_seed(identity), Role.CONFIRM)
+
+    def _replicate_seed(self, identity: str) -> int:
+        return self.experiment.seed + CONFIRM_SEED + self._confirmation.seeds(identity)
 
     def _queue_seeds(self, identity: str) -> None:
         """Queue the trainings of a configuration that are due: further seeds wait until the judged one has finished.

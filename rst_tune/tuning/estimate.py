@@ -30,11 +30,10 @@ __all__ = ["Estimate", "estimate", "measure_pair", "measure_times", "paper_grid_
 PAPER_SEEDS = 5
 LEAST_TIMED = 10
 SAMPLES = 300  # of a space, for the mean cost of a configuration
-# Points of a delivered front: the mean over the searches of the suite (experiments/benchmarks/suite).
-TYPICAL_POINTS = 6
-# Plain trainings that they spend before the replicates, baselines not counted: at a budget of 40, replicates and
-# baselines take 30, and five searches of six deliver four points or more.
-SEARCH_TRAININGS = 10
+# Plain trainings that a search spends on sampled configurations, where its answer is to be settled: at a budget of 40,
+# at which the fronts of the suite (experiments/benchmarks/suite) have 0.95 of the best known hypervolume, replicates
+# and baselines take 18.
+SEARCH_TRAININGS = 22
 _TENTHS = [i / 10 for i in range(1, 10)]
 
 
@@ -162,12 +161,12 @@ class _Cost:
         self.given = pairs(given_points(space, grid=experiment.sampler.name == "grid"))
         sampled = pairs(_samples(space)) if experiment.sampler.name != "grid" else self.given
         self.mean, self._median, self._seeds = fmean(sampled), median(sampled), experiment.seeds
-        self.points = min(TYPICAL_POINTS, experiment.confirm.candidates)
+        self.points, self._compared = experiment.confirm.candidates, sum(pairs([SGD, SAM]))
         self.replicates = self.replicated(experiment.confirm.min_seeds) if experiment.confirm.enabled else 0.0
 
     def replicated(self, seeds: int) -> float:
-        """Return what the replicates of a typical front and of the baselines take, their first seeds not counted."""
-        return (seeds * self.points * self._median + (seeds - 1) * self.baselines) / self._seeds
+        """Return what replicates of the points and baselines of the answer take; of the latter the first counts."""
+        return (seeds * self.points * self._median + (seeds - 1) * self._compared) / self._seeds
 
     def of(self, configurations: int) -> float:
         """Return the pairs of this many configurations, the given ones first."""

@@ -120,17 +120,18 @@ class Stopping(_Part):
 
 
 class Confirm(_Part):
-    """Replication of the front's candidates on fresh shared seeds until each is settled.
+    """Replication, on fresh shared seeds, of what the answer is about.
 
-    Of the posterior front at most `candidates` points are kept, and each gets `min_seeds`; the budget for that is
-    reserved during the search. What is left goes to further seeds, up to `max_seeds` each. Where `min_seeds` is not
-    given and the budget is below 30 plain trainings, it is 1.
+    These are the `candidates` points that hold most of the posterior front's hypervolume, the base optimizer at its
+    best length, and SAM. Each gets `min_seeds`; the budget for that is reserved during the search. What is left goes to
+    further seeds, up to `max_seeds` each. Where `min_seeds` is not given and the budget is below 30 plain trainings, it
+    is 1.
     """
 
     enabled: bool = True
     min_seeds: Count = 3
     max_seeds: Count = 10
-    candidates: Count = 8
+    candidates: Count = 3
 
 
 class Tracking(_Part):

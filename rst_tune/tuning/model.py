@@ -69,12 +69,12 @@ class SearchModel:
         """The configurations that were trained to their end at least once, by id."""
         return self._deliverable
 
-    def surrogate(self, pending: Sequence[TrialConfig] = ()) -> Surrogate:
+    def surrogate(self, pending: Sequence[Trial] = ()) -> Surrogate:
         """Return the posterior; pending trials and stopped ones count with their posterior means."""
         if self._last is None or self._last[0] != len(self.finished):
             self._last = len(self.finished), self._fit()
-        waiting = [t.config for t in self._stopped[-MAX_PENDING:]] + list(pending)
-        return self._last[1].condition_on(waiting[-MAX_PENDING:])
+        waiting = [*self._stopped[-MAX_PENDING:], *pending][-MAX_PENDING:]
+        return self._last[1].condition_on([t.config for t in waiting], [t.seed for t in waiting])
 
     def _fit(self) -> Surrogate:
         fitted_at, kernel_params = self._kernel_params

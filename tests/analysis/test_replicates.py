@@ -40,22 +40,23 @@ def test_one_seed_claims_nothing(tmp_path):
     assert all(row.on_front for row in rows)
 
 
-def test_a_lucky_single_run_is_not_on_a_confirmed_front(tmp_path):
+def test_a_lucky_single_run_does_not_displace_a_replicated_point_and_no_answer_is_about_it(tmp_path):
     runs = [trial(c, 100 + s, 3.5 - c + 0.1 * s, "confirm") for c in (0.5, 0.0) for s in range(3)]
     runs.append(trial(0.4, 0, 2.5))
     rows = {row.extra_propagation: row for row in summaries(search_of(runs, tmp_path, "confirm"))}
     assert rows[0.5].on_front
+    assert rows[0.5].settled
     assert rows[0.5].p_nondominated == 1.0
-    assert not rows[0.4].on_front
+    assert not rows[0.4].settled
     assert rows[0.4].verdict == "single seed"
 
 
-def test_fewer_seeds_than_the_experiment_asks_for_are_not_enough_for_a_front(tmp_path):
+def test_fewer_seeds_than_the_experiment_asks_for_are_not_enough_for_an_answer(tmp_path):
     runs = [trial(c, 100 + s, 3.5 - c + 0.1 * s, "confirm") for c in (0.5, 0.0) for s in range(3)]
     runs += [trial(0.4, 100 + s, 2.5 + 0.1 * s, "confirm") for s in range(2)]
-    for least, cheap_is_on in ((3, False), (2, True)):
+    for least, cheap_is_settled in ((3, False), (2, True)):
         rows = summaries(search_of(runs, tmp_path, "done", confirm={"min_seeds": least}))
-        assert {row.extra_propagation: row.on_front for row in rows}[0.4] == cheap_is_on
+        assert {row.extra_propagation: row.settled for row in rows}[0.4] == cheap_is_settled
 
 
 def test_one_replicated_configuration_is_no_front_by_itself(tmp_path):

@@ -49,13 +49,16 @@ def test_a_few_points_hold_most_of_the_front_and_the_baselines_of_the_answer_com
     assert {r.missing for r in plan if r.config_id not in ("base", "sam")} == {3}
 
 
-def test_a_baseline_that_is_much_dearer_than_every_point_is_not_compared_with():
-    long = replace(SAM, config=replace(SAM.config, horizon=2.0))
-    chosen = confirmation([BASE, long, CHEAP, *CROWD])
-    chosen._baselines = {"base": BASE.config, "sam": long.config}
-    names = {r.config_id for r in chosen.plan((14.0, 1.2))}
-    assert "cheap" in names
-    assert "sam" not in names
+def test_of_the_base_optimizers_lengths_the_best_one_is_compared_with():
+    short, long = (
+        replace(trial(name, 0.0, error), config=replace(BASE.config, horizon=length))
+        for name, error, length in (("short", 13.5, 0.2), ("long", 9.0, 2.0))
+    )
+    due = confirmation([BASE, SAM, CHEAP, *CROWD, short, long])
+    due._baselines = {t.config_id: t.config for t in (BASE, SAM, short, long)}
+    chosen = [r.config_id for r in due.plan((11.0, 1.6))]
+    assert chosen[-2:] == ["long", "sam"]
+    assert not {"base", "short"} & set(chosen)
 
 
 def test_only_what_finished_in_the_search_is_replicated():
@@ -99,10 +102,11 @@ def test_beyond_the_least_a_configuration_is_trained_on_one_seed_at_a_time():
 
 
 def test_a_point_that_turns_out_worse_gives_way_to_the_next_one():
-    lucky = [trial("lucky", 0.9, 4.0, seed=k) for k in range(3)]
+    lucky = [trial("lucky", 0.3, 3.5, seed=k) for k in range(3)]
     trials = [BASE, SAM, CHEAP, *CROWD, *lucky]
     assert "lucky" in {r.config_id for r in confirmation(trials).plan(REFERENCE)}
-    again = [trial("lucky", 0.9, 8.0, role=Role.CONFIRM, seed=1000 + k) for k in range(6)]
+    again = [trial("lucky", 0.3, 8.5, role=Role.CONFIRM, seed=1000 + k) for k in range(6)]
+    again += [replicate(CROWD[0], seed) for seed in range(6)]
     names = {r.config_id for r in confirmation([*trials, *again]).plan(REFERENCE)}
     assert "lucky" not in names
     assert any(name.startswith("around") for name in names)

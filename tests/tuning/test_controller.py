@@ -86,8 +86,10 @@ def test_every_pair_is_charged_the_budget_holds_and_the_front_is_replicated(work
     dearest = 9 * STEPS * 2
     assert 6000 - workers * dearest <= controller.spent <= 6000 + workers * dearest
     shown = analyze(replace(search, header=SearchStarted(experiment=exp.public())))
-    assert len(shown.points) >= 2
-    assert min(point.seeds for point in shown.points) >= 3
+    settled = [point for point in shown.points if point.settled]
+    assert len(settled) >= 2
+    assert min(point.seeds for point in settled) >= 3
+    assert shown.recommended in settled
 
 
 def test_a_proposed_replicate_is_a_trial_of_the_search_on_the_next_shared_fresh_seed():
@@ -107,7 +109,7 @@ def test_a_proposed_replicate_is_a_trial_of_the_search_on_the_next_shared_fresh_
 def test_sampled_configurations_take_turns_with_a_few_seeds_and_a_grid_has_one():
     space = "space={parametrization: cost, families: [constant], extra_propagation: [0.5, 0.7], gamma_rst: [0.5, 1.0]}"
     exp = experiment("budget={trials: 8}", "confirm.enabled=false", "sampler.name=random", "seed=7")
-    assert [t.seed for t in simulate(exp, World()).trials] == [7, 8] * 4
+    assert [t.seed for t in simulate(exp, World()).trials] == [7, 8, 9, 10] * 2
     grid = experiment("budget={trials: 8}", "confirm.enabled=false", "sampler.name=grid", "seed=7", space)
     assert {t.seed for t in simulate(grid, World()).trials} == {7}
 
@@ -136,7 +138,12 @@ CASES = {
     "pairs": ("budget={pairs: 2500}", TINY[1]),
     "lengths": (*TINY, "space=compute", "sampler.name=random", "stopping={name: pareto-asha}"),
     "compute": ("budget={trials: 14}", TINY[1], "space=compute", "stopping={name: guarded, min_finished: 3}"),
-    "replicates": ("budget={pairs: 5000}", "confirm={max_seeds: 3, min_seeds: 2, candidates: 3}"),
+    # A narrow space: what is there was soon tried, and which of it is best is not known.
+    "replicates": (
+        "budget={pairs: 5000}",
+        "confirm={max_seeds: 3, min_seeds: 2, candidates: 3}",
+        "space={parametrization: cost, families: [constant], extra_propagation: {low: 0.5, high: 0.55}, gamma_rst: 1}",
+    ),
     "surrogate": ("budget={trials: 13}", TINY[1], "stopping.name=none"),  # enough finish for the sampler's surrogate
 }
 
@@ -235,16 +242,18 @@ def test_without_stopping_all_seeds_are_trained_at_once():
     assert Counter(t.config_id for t in search.trials) == dict.fromkeys({t.config_id for t in search.trials}, 3)
 
 
-def test_the_front_consists_of_replicated_points_once_the_search_has_ended():
+def test_the_answer_is_about_replicated_points_once_the_search_has_ended():
     """In a budget of configurations the replicates are free, so each gets the most seeds."""
     exp = experiment("budget={trials: 40}", "confirm={min_seeds: 2, max_seeds: 5, candidates: 6}")
     search = simulate(exp, World(rung=telling, sd=0.05))
     front = analyze(replace(search, header=SearchStarted(experiment=exp.public())))
     seeds = Counter(t.config_id for t in search.trials if t.role is Role.CONFIRM)
-    assert {point.config_id for point in front.points} <= set(seeds)
-    assert len(front.points) >= 3
+    settled = [point for point in front.points if point.settled]
+    assert {point.config_id for point in settled} <= set(seeds)
+    assert len(settled) >= 2
     assert max(seeds.values()) == 5
-    assert front.recommended.seeds == seeds[front.recommended.config_id]
+    baseline = front.recommended.config.is_baseline
+    assert front.recommended.seeds == seeds[front.recommended.config_id] + baseline, "its first seed was not selected"
 
 
 @pytest.mark.parametrize("stopper", ["asha", "pareto-asha", "guarded"])
@@ -290,7 +299,8 @@ def test_a_small_space_that_is_exhausted_ends_the_search_and_is_confirmed():
     space = "space={parametrization: cost, families: [constant], extra_propagation: [0.5, 1.0], gamma_rst: [0.5, 1.0]}"
     exp = experiment("budget={pairs: 100000}", space, "confirm={min_seeds: 2, max_seeds: 3, candidates: 3}")
     search = simulate(exp, World())
-    assert len({t.config_id for t in search.trials if t.role is Role.SEARCH}) == 6
+    found = {t.config.identity for t in search.trials if t.role is Role.SEARCH}
+    assert len(found) == 5, "the base optimizer, SAM, which is one of the four, and the other three"
     assert search.done
     assert any(t.role is Role.CONFIRM for t in search.trials)
 
@@ -329,11 +339,8 @@ def test_the_base_optimizer_is_trained_at_five_lengths_and_what_the_answer_compa
     base = {t.epochs for t in search.trials if t.role is Role.SEARCH and t.config.is_base}
     assert base == {1, 3, 5, 9, 18}
     confirmed = {t.config_id for t in search.trials if t.role is Role.CONFIRM}
-    front = analyze(replace(search, header=SearchStarted(experiment=exp.public()))).points
-    always = [t for t in search.trials if t.config.is_base or t.config.is_sam]
-    compared = {t.config_id for t in always if t.compute <= 2 * max(point.compute for point in front)}
-    assert config_id(SGD) in compared
-    assert compared <= confirmed, "one that is much dearer than every point is not needed"
+    assert config_id(SAM) in confirmed
+    assert any(t.config.is_base for t in search.trials if t.config_id in confirmed), "the base optimizer's best length"
     assert search.reference is not None
     assert search.reference[1] == pytest.approx(4 * 2**0.1), "beyond SAM for the longest training"
 

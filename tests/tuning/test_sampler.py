@@ -1,5 +1,6 @@
 """The sampler `front`: its acquisition function, what it observes, and that it is an Optuna sampler."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -9,7 +10,7 @@ import pytest
 from scipy import stats
 
 from rst_tune.analysis import pareto
-from rst_tune.analysis.surrogate import Surrogate, fit_surrogate
+from rst_tune.analysis.surrogate import NO_SEED, Surrogate, fit_surrogate
 from rst_tune.records import Role, Status, Trial, TrialConfig, config_id
 from rst_tune.tuning import model
 from rst_tune.tuning import sampler as module
@@ -76,20 +77,21 @@ def propose(use: FrontSampler, pending: list[Trial], reference: tuple[float, flo
 
 
 @pytest.mark.parametrize("kind", ["new and cheap", "new and dear", "replicate"])
-def test_the_knowledge_gradient_is_the_mean_gain_over_many_outcomes(kind: str):
+def test_the_knowledge_gradient_is_the_mean_gain_over_many_outcomes(kind: str, monkeypatch: pytest.MonkeyPatch):
     """Each outcome is drawn, the surrogate is conditioned on it, and the front of its posterior means is measured."""
+    monkeypatch.setattr(module, "REPEATS", 1.0)
     trials = seen(12)
     delivered = [t.config for t in trials]
     # Without a seed effect, because the drawn training has a seed of its own.
     surrogate = with_seed_share(fit_surrogate(trials), 0.0)
     new = {"new and cheap": (0.06, 1.3), "new and dear": (0.9, 0.8)}
-    best = delivered[int(np.argmax(knowledge_gradient(surrogate, delivered, delivered, REFERENCE)))]
+    best = delivered[int(np.argmax(gradient(surrogate, delivered, delivered)))]
     config = made(99, "constant", *new[kind], None).config if kind in new else best
     mean, covariance = surrogate.posterior([config])
     outcomes = np.random.default_rng(0).normal(mean[0], np.hypot(covariance[0, 0] ** 0.5, surrogate.noise_sd), 3000)
     gains = [front_after(surrogate, [*delivered, config], config, y) for y in outcomes]
     gains = np.array(gains) - volume(surrogate, delivered)
-    (found,) = knowledge_gradient(surrogate, [config], delivered, REFERENCE)
+    (found,) = gradient(surrogate, [config], delivered)
     assert found == pytest.approx(gains.mean(), abs=4 * stats.sem(gains) + 0.03 * abs(gains.mean()))
     assert found > 0
 
@@ -98,15 +100,40 @@ def with_seed_share(surrogate: Surrogate, share: float) -> Surrogate:
     return replace(surrogate, params=replace(surrogate.params, seed_share=share))
 
 
-def test_a_replicate_is_worth_more_where_trainings_of_one_seed_have_their_noise_in_common():
-    """Replicates share their seeds, so what they have in common does not hide the differences."""
-    trials = seen(12)
-    surrogate, delivered = fit_surrogate(trials), [t.config for t in trials]
-    gains = [
-        knowledge_gradient(with_seed_share(surrogate, share), delivered, delivered, REFERENCE) for share in (0.0, 0.6)
-    ]
-    assert gains[0].max() > 0
-    assert gains[1].max() > 1.5 * gains[0].max()
+def gradient(
+    surrogate: Surrogate,
+    candidates: list[TrialConfig],
+    delivered: list[TrialConfig],
+    reference: tuple[float, float] = REFERENCE,
+    seeds: Sequence[int] | None = None,
+) -> np.ndarray:
+    """Return the knowledge gradient; without seeds each training has one of its own."""
+    return knowledge_gradient(surrogate, candidates, delivered, reference, seeds or [NO_SEED] * len(candidates))
+
+
+def test_a_replicate_on_a_seed_that_others_were_trained_with_is_worth_more():
+    """Most of the noise is common to the trainings of a seed, so its outcome is compared with theirs."""
+    trials = [replace(t, seed=t.number % 2) for t in seen(12)]
+    surrogate, delivered = with_seed_share(fit_surrogate(trials), 0.9), [t.config for t in trials]
+    alone = gradient(surrogate, delivered, delivered)
+    shared = gradient(surrogate, delivered, delivered, seeds=[1 - t.seed for t in trials])
+    same = gradient(surrogate, delivered, delivered, seeds=[t.seed for t in trials])
+    assert alone.max() > 0
+    assert shared.max() > 1.2 * alone.max()
+    assert same.max() < 0.5 * shared.max(), "the same training again says little"
+
+
+def test_the_outcome_of_a_training_moves_the_means_as_conditioning_on_it_does():
+    """`lookahead` against the posterior of the surrogate that has seen the outcome, on a shared seed."""
+    trials = [replace(t, seed=t.number % 2) for t in seen(12)]
+    surrogate, delivered = with_seed_share(fit_surrogate(trials), 0.8), [t.config for t in trials]
+    config = made(99, "constant", 0.3, 1.2, None).config
+    mean, own_mean, shift, own_shift = surrogate.lookahead(delivered, [config], np.array([1]))
+    after = surrogate.condition_on([config], [1])
+    assert after.marginals(delivered)[0] == pytest.approx(mean), "the predicted outcome moves nothing"
+    variance = surrogate.marginals([*delivered, config])[1] ** 2 - after.marginals([*delivered, config])[1] ** 2
+    assert np.append(shift[0], own_shift) ** 2 == pytest.approx(variance, rel=1e-6, abs=1e-12)
+    assert own_mean == pytest.approx(surrogate.marginals([config])[0])
 
 
 def front_after(surrogate: Surrogate, delivered: list[TrialConfig], config: TrialConfig, outcome: float) -> float:
@@ -133,7 +160,7 @@ def volume(surrogate: Surrogate, configs: list[TrialConfig], factor: np.ndarray 
 def test_a_replicate_of_a_front_member_is_worth_more_than_one_of_a_hopeless_configuration():
     trials = [*seen(12), *(made(12 + k, "constant", 0.95, 0.4, 11.0 + 0.1 * k) for k in range(3))]
     surrogate, delivered = fit_surrogate(trials), [t.config for t in trials]
-    gains = knowledge_gradient(surrogate, delivered, delivered, REFERENCE)
+    gains = gradient(surrogate, delivered, delivered)
     errors = surrogate.errors(delivered)
     on_front = pareto.nondominated([(e, c.compute) for e, c in zip(errors, delivered, strict=True)])
     assert gains[on_front].max() > 0
@@ -158,8 +185,8 @@ def test_with_nothing_below_the_reference_only_what_may_get_below_it_counts():
     trials = [replace(t, error=50.0 + t.number) for t in seen(8)]
     surrogate = fit_surrogate(trials)
     configs = [t.config for t in trials]
-    assert knowledge_gradient(surrogate, configs, configs, (1.0, 2.2)).max() < 1e-6
-    assert knowledge_gradient(surrogate, configs, configs, (60.0, 2.2)).max() > 0
+    assert gradient(surrogate, configs, configs, (1.0, 2.2)).max() < 1e-6
+    assert gradient(surrogate, configs, configs, (60.0, 2.2)).max() > 0
 
 
 def test_too_few_finished_trials_propose_nothing():
@@ -263,7 +290,7 @@ def test_the_proposal_is_at_least_as_good_as_the_best_random_candidate(monkeypat
     acquisition = partial(_acquisition, surrogate=surrogate, delivered=delivered, reference=REFERENCE)
     assert any(a != b for a, b in pairs)
     for a, b in pairs:
-        value = acquisition([_configured(p) for p in (a, b)])
+        value = acquisition([_configured(p) for p in (a, b)], [NO_SEED, NO_SEED])
         assert value[0] >= value[1]
 
 
@@ -363,7 +390,7 @@ def test_of_many_trials_the_front_and_the_baselines_stay_in_view(monkeypatch: py
 def test_what_was_stopped_or_broke_down_is_not_delivered(monkeypatch: pytest.MonkeyPatch):
     seen_by: list[set[str]] = []
 
-    def spy(surrogate, candidates, delivered, reference):
+    def spy(surrogate, candidates, delivered, reference, seeds):
         seen_by.append({config_id(c.params) for c in delivered})
         return np.zeros(len(candidates))
 
