@@ -30,7 +30,7 @@ from rst_tune.records import EarlierSearch, Prior, Search
 __all__ = ["learn_prior"]
 
 Array = NDArray[np.float64]
-# The part of the variance between tasks that the tasks of one user share.
+# The part of the variance between tasks that the tasks of one user share. With 0.8 predictions are worse (docs/log.md).
 COMMON = 0.5
 DIGITS = 4
 

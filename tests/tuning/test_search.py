@@ -15,6 +15,7 @@ from optuna.storages import InMemoryStorage
 
 from rst_tune import files
 from rst_tune.analysis.analysis import analyze
+from rst_tune.api import search_function
 from rst_tune.errors import InputError
 from rst_tune.records import LOG_NAME, EventLog, Search, Status, load
 from rst_tune.training.data import load_dataset
@@ -253,6 +254,18 @@ def test_another_prior_of_the_same_searches_is_refused_with_its_numbers(world: W
     other = experiment.prior.model_copy(update={"mean": (0.0, 0.1, 0.2, 0.3, 0.4)})
     with pytest.raises(InputError, match=r"prior\.mean was .* and is \[0\.0, 0\.1, 0\.2, 0\.3, 0\.4\]"):
         run_search(experiment.model_copy(update={"prior": other}), tmp_path / "output")
+
+
+def test_the_python_call_takes_searches_over_other_metrics(world: World, earlier, tmp_path: Path):
+    def train(trial) -> None:
+        """Not called: the trainings are simulated."""
+
+    found = search_function(
+        train, epochs=7, steps_per_epoch=4, budget="6 trials", metric="RMSE", output=tmp_path / "output", quiet=True,
+        warm_start=earlier, tracking={"enabled": False}, confirm={"enabled": False}, sampler={"name": "random"},
+    )  # fmt: skip
+    assert found.search.metric.name == "RMSE"
+    assert [s.name for s in found.surrogate.prior.searches] == ["earlier-0", "earlier-1"]
 
 
 def test_an_overwritten_search_has_the_shipped_prior_again(world: World, earlier, tmp_path: Path):
