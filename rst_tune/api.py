@@ -46,14 +46,24 @@ _log = logging.getLogger(__name__)
 # --- searches -----------------------------------------------------------------------------------------------------
 
 
-def load_experiment(name: str, settings: Iterable[str] = (), *, search: bool = True) -> "Experiment":
+def load_experiment(
+    name: str, settings: Iterable[str] = (), *, search: bool = True, warm_start: Sequence[Path | str] = ()
+) -> "Experiment":
     """Return a shipped experiment by name, or one by its path, with `a.b=c` settings applied.
 
-    `search=False`: only its task is used, for `train`.
+    `search=False`: only its task is used, for `train`. `warm_start`: directories of earlier searches that inform the
+    prior of the surrogate.
     """
     from rst_tune.tuning.experiment import load_experiment as load
 
-    return load(name, settings, search=search)
+    experiment = load(name, settings, search=search)
+    return _warm_started(experiment, warm_start)
+
+
+def _warm_started(experiment: "Experiment", directories: Sequence[Path | str]) -> "Experiment":
+    from rst_tune.tuning.warm_start import warm_started
+
+    return warm_started(experiment, directories)
 
 
 def output_directory(experiment: "Experiment", output: Path | None = None) -> Path:
@@ -105,6 +115,7 @@ def search_function(
     output: Path | str | None = None,
     address: str | None = None,
     overwrite: bool = False,
+    warm_start: Sequence[Path | str] = (),
     quiet: bool = False,
     **settings: Any,
 ) -> "Analysis":
@@ -122,6 +133,8 @@ def search_function(
         output: the directory of the search; on a cluster one that every node sees.
         address: a Ray cluster; None starts a local one.
         overwrite: move an earlier search there aside first.
+        warm_start: directories of earlier searches, over whatever data, model, length or metric, that inform the prior
+            of the surrogate. What was learnt is kept: to resume the search needs none of them.
         quiet: print nothing.
         settings: rho, steps_per_epoch and options of the task, and any other field of an experiment: name, seed,
             sampler, confirm, stopping, tracking.
@@ -135,6 +148,7 @@ def search_function(
     experiment = function_experiment(
         train, epochs=epochs, metric=metric, budget=budget, space=space, resources=fields, **settings
     )
+    experiment = _warm_started(experiment, warm_start)
     with progress_view(Console(stderr=True), quiet=quiet) as view:
         where = None if output is None else Path(output)
         return search(experiment, where, address=address, overwrite=overwrite, view=view)

@@ -45,6 +45,10 @@ Directory = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only")]
 Cost = Annotated[str | None, typer.Option(help="compute or seconds; default: that of the search", show_default=False)]
+Earlier = Annotated[
+    list[Path] | None,
+    typer.Option("--from", metavar="DIR", help="An earlier search that informs this one; may be given several times"),
+]
 Address = Annotated[str | None, typer.Option(help="A running Ray cluster; default: RAY_ADDRESS, else a local one")]
 
 
@@ -79,17 +83,20 @@ def run(
     experiment: ExperimentName,
     settings: Settings = None,
     output: Annotated[Path | None, typer.Option(help="Directory of the search; on a cluster a shared path")] = None,
+    earlier: Earlier = None,
     address: Address = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Move an earlier search there aside first")] = False,
     register: Annotated[str | None, typer.Option(help="Register the confirmed front's models under this name")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Search, confirm, report. Run again, it resumes; a finished search prints its front."""
-    chosen = api.load_experiment(experiment, settings or ())
+    chosen = api.load_experiment(experiment, settings or (), warm_start=earlier or ())
     where = api.output_directory(chosen, output)
-    _remember(experiment, settings, output, address, log=api.text_log(where))
+    _remember(experiment, settings, output, address, earlier, log=api.text_log(where))
     if not quiet:
         _say(f"search {chosen.search_id} in {where}")
+        if chosen.prior is not None:
+            _say(f"prior {chosen.prior.describe()}")
     say = (lambda _: None) if quiet else _say
     with api.progress_view(err, quiet=quiet) as view:
         found = api.search(chosen, where, address=address, overwrite=overwrite, view=view, say=say, register=register)
@@ -103,12 +110,13 @@ def run(
 def plan(
     experiment: ExperimentName,
     settings: Settings = None,
+    earlier: Earlier = None,
     address: Annotated[str | None, typer.Option(help="Count the slots of this Ray cluster")] = None,
     measure: Annotated[bool, typer.Option(help="Time a few training steps here")] = True,
     as_json: Json = False,
 ) -> None:
     """Validate an experiment and print what it costs; nothing is spent."""
-    chosen = api.load_experiment(experiment, settings or ())
+    chosen = api.load_experiment(experiment, settings or (), warm_start=earlier or ())
     _show("estimate", asdict(api.plan(chosen, address=address, measure=measure)), as_json)
 
 
@@ -290,10 +298,17 @@ _resume: dict[str, str] = {}
 
 
 def _remember(
-    experiment: str, settings: list[str] | None, output: Path | None, address: str | None, *, log: Path
+    experiment: str,
+    settings: list[str] | None,
+    output: Path | None,
+    address: str | None,
+    earlier: list[Path] | None,
+    *,
+    log: Path,
 ) -> None:
     """Keep the command that resumes this search, for the message after an interruption."""
     words = ["rst-tune", "run", shlex.quote(experiment), *(f"--set {shlex.quote(s)}" for s in settings or ())]
+    words += [f"--from {shlex.quote(str(directory))}" for directory in earlier or ()]
     words += [f"--output {shlex.quote(str(output))}"] if output else []
     words += [f"--address {address}"] if address else []
     _resume.update(command=" ".join(words), log=str(log))

@@ -129,6 +129,8 @@ def test_the_list_of_rules_has_cost_options_and_citation():
         (["list", "schedule"], "did you mean 'schedules'?"),
         (["front", "--at", "cheap"], "Invalid value for '--at'"),
         (["run", "digits", "--no-such-option"], "--no-such-option"),
+        (["run", "digits", "--from", "no-such-search"], "no-such-search is no directory: correct the path"),
+        (["plan", "digits", "--from", "docs"], "has a file events.jsonl, but docs has none"),
         (["paper", "no-such-table"], "The choices are"),
     ],
 )
@@ -258,6 +260,20 @@ def test_plan_says_what_the_search_costs_against_the_papers_grid(monkeypatch, ca
     # Every group of the paper, five seeds: 60 configurations whose mean extra propagation is close to one half.
     steps = made["epochs"] * made["steps_per_epoch"]
     assert made["paper_grid_pairs"] == pytest.approx(60 * 5 * steps * 1.5, rel=0.02)
+
+
+def test_earlier_searches_are_named_by_plan_and_in_the_command_that_resumes(search, tmp_path, monkeypatch, capfd):
+    other = tmp_path / "another one"
+    write_search(other, trials=8, name="another", seed=1)
+    log = (other / "events.jsonl").read_text()
+    (other / "events.jsonl").write_text(log.replace("0" * 12, "1" * 12))
+    assert call(monkeypatch, "plan", "digits", "--no-measure", "--from", search, "--from", other) == 0
+    shown = " ".join(capfd.readouterr().out.split())
+    assert "prior learnt from synthetic (" in shown
+    assert "another (" in shown
+    monkeypatch.setattr(api, "search", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert call(monkeypatch, "run", "digits", "--from", search, "--from", other) == 130
+    assert f"rst-tune run digits --from {search} --from '{other}'" in capfd.readouterr().err
 
 
 def test_report_as_json_names_the_file(search, monkeypatch, capfd):

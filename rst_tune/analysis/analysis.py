@@ -17,14 +17,14 @@ from rst_tune.analysis.cost import in_cost
 from rst_tune.analysis.questions import Answer, answers
 from rst_tune.analysis.replicates import ConfigSummary, diverged_trials, summarize_configs
 from rst_tune.analysis.rungs import RungCorrelation, expected_finals, rung_correlations
-from rst_tune.analysis.surrogate import MIN_TRIALS, Surrogate, fit_surrogate
+from rst_tune.analysis.surrogate import MIN_TRIALS, PRIOR, Surrogate, fit_surrogate
 from rst_tune.errors import InputError
-from rst_tune.records import Search
+from rst_tune.records import Prior, Search
 
 if TYPE_CHECKING:
     from rst_tune.analysis.importance import Importance
 
-__all__ = ["Analysis", "analyze"]
+__all__ = ["Analysis", "analyze", "surrogate_of"]
 
 Rows = tuple[ConfigSummary, ...]
 _OF_CONFIG = ("family", "schedule", "rule", "rule_options", "rho", "gamma_gnr", "gamma_rst", "horizon")
@@ -176,9 +176,7 @@ class Analysis:
 def analyze(search: Search, cost: str | None = None) -> Analysis:
     """Return the analysis of a search, finished or not, over `cost`: compute or seconds; None: the search's own."""
     search = in_cost(search, cost)
-    finished = search.finished()
-    known = [*finished, *expected_finals(search), *diverged_trials(search)]
-    surrogate = fit_surrogate(known) if len(finished) >= MIN_TRIALS else None
+    surrogate = surrogate_of(search, search.header.settings.prior or PRIOR)
     rows = tuple(summarize_configs(search, surrogate))
     points = tuple(row for row in rows if row.on_front)
     reference = pareto.reference_point(search)
@@ -199,6 +197,14 @@ def analyze(search: Search, cost: str | None = None) -> Analysis:
         caveats=tuple(caveats(search, rows)),
         answer=answer(recommendation, baselines, gains) if search.trials else "no answer: the search is empty",
     )
+
+
+def surrogate_of(search: Search, prior: Prior) -> Surrogate | None:
+    """Return the surrogate of a search; None with fewer than `MIN_TRIALS` finished trials."""
+    finished = search.finished()
+    if len(finished) < MIN_TRIALS:
+        return None
+    return fit_surrogate([*finished, *expected_finals(search), *diverged_trials(search)], prior=prior)
 
 
 def _coordinates(points: Rows) -> list[tuple[float, float]]:

@@ -21,7 +21,7 @@ training, with the noise between seeds that the same fit estimates.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -32,9 +32,9 @@ from threadpoolctl import threadpool_limits
 
 from rst_tune.analysis.features import FeatureEncoding, bounded
 from rst_tune.errors import InputError
-from rst_tune.records import Role, Trial, TrialConfig
+from rst_tune.records import Prior, Role, Trial, TrialConfig
 
-__all__ = ["MIN_TRIALS", "NO_SEED", "KernelParams", "Surrogate", "basis", "fit_surrogate"]
+__all__ = ["MIN_TRIALS", "NO_SEED", "PRIOR", "KernelParams", "Surrogate", "basis", "fit_surrogate", "transformed"]
 
 Array = NDArray[np.float64]
 
@@ -57,11 +57,21 @@ AMPLITUDE, NOISE, SCALE, LENGTH = 0.2, 0.15, 1.0, 1.0
 SEED_SHARE = 0.9
 LOCAL_SEED_SHARE = 0.5
 PRIOR_SD = np.array([0.4, 0.4, 0.5, 0.3, 1.0])
+# The shipped prior: that of a search without earlier ones.
+PRIOR = Prior.model_validate(
+    {
+        "mean": MEAN_PRIOR.tolist(),
+        "mean_sd": MEAN_SD.tolist(),
+        "kernel": [AMPLITUDE, NOISE, SCALE, LENGTH, SEED_SHARE],
+        "kernel_sd": PRIOR_SD.tolist(),
+    }
+)
 # One length per group, in units of its features: length, effect, strain, lateness, radius, kind, options.
 LENGTHS = np.array([1.5, 1.5, 1.5, 1.0, 1.5, 1.2, 2.0])
 # The number of stable trainings that the prior of the divergence model is worth, and its length scale.
 DIVERGENCE_LENGTH, STABLE_PSEUDOCOUNT = 0.5, 10.0
 MAX_ITERATIONS, STEP, MIN_VARIANCE = 15, 1e-5, 1e-12
+CURVATURE_STEP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -132,6 +142,7 @@ class Surrogate:
     base: float
     errors_seen: Array
     outlier: float
+    prior: Prior = PRIOR
 
     @property
     def kernel_params(self) -> KernelParams:
@@ -162,17 +173,17 @@ class Surrogate:
 
     def _covariance(self, left: _Design, right: _Design) -> Array:
         """Return the prior covariance of the true log errors."""
-        rows, columns = (design.basis(self.params.scale) * MEAN_SD for design in (left, right))
+        rows, columns = (design.basis(self.params.scale) * self.prior.mean_sd for design in (left, right))
         smooth = _matern(left.distances(right) / self.params.length)
         return np.asarray(self.params.amplitude**2 * smooth + rows @ columns.T)
 
     def _variance(self, design: _Design) -> Array:
         """Return the diagonal of the prior covariance."""
-        rows = design.basis(self.params.scale) * MEAN_SD
+        rows = design.basis(self.params.scale) * self.prior.mean_sd
         return np.asarray(self.params.amplitude**2 + (rows**2).sum(axis=1))
 
     def _mean(self, design: _Design) -> Array:
-        return np.asarray(self.base + design.basis(self.params.scale) @ MEAN_PRIOR)
+        return np.asarray(self.base + design.basis(self.params.scale) @ self.prior.mean)
 
     @cached_property
     def _lower(self) -> Array:
@@ -203,6 +214,24 @@ class Surrogate:
         design = self._design(configs)
         mean, half = self._half_solved(design)
         return mean, np.sqrt(np.maximum(self._variance(design) - (half**2).sum(axis=0), MIN_VARIANCE))
+
+    def coefficients(self) -> tuple[Array, Array]:
+        """Return the posterior mean and covariance of the coefficients b."""
+        spread = np.diag(np.square(self.prior.mean_sd))
+        cross = spread @ self._own.basis(self.params.scale).T
+        half = linalg.solve_triangular(self._lower, cross.T, lower=True, check_finite=False)
+        return np.asarray(self.prior.mean + cross @ self._weights), np.asarray(spread - half.T @ half)
+
+    def kernel_posterior(self) -> tuple[Array, Array]:
+        """Return the fitted kernel parameters (logarithms, and the logit of the share) and their posterior precision.
+
+        The precision is the curvature of the objective, by differences of its gradient.
+        """
+        theta = transformed(astuple(self.params))
+        objective = _objective(self)
+        steps = CURVATURE_STEP * np.eye(len(theta))
+        rows = [(objective(theta + h)[1] - objective(theta - h)[1]) / (2 * CURVATURE_STEP) for h in steps]
+        return theta, np.asarray((np.array(rows) + np.array(rows).T) / 2)
 
     def log_errors(self, configs: Sequence[TrialConfig]) -> tuple[Array, Array]:
         """Return mean and standard deviation of the logarithm of each configuration's true mean error.
@@ -278,7 +307,11 @@ class Surrogate:
 
 
 def fit_surrogate(
-    trials: Sequence[Trial], *, kernel_params: KernelParams | None = None, known: Sequence[TrialConfig] = ()
+    trials: Sequence[Trial],
+    *,
+    kernel_params: KernelParams | None = None,
+    known: Sequence[TrialConfig] = (),
+    prior: Prior = PRIOR,
 ) -> Surrogate:
     """Return the surrogate of finished trials; of more than 200 it uses the baselines, the replicates and a sample.
 
@@ -286,6 +319,7 @@ def fit_surrogate(
         trials: finished trials, at least `MIN_TRIALS`.
         kernel_params: those of an earlier surrogate; they are not fitted again.
         known: configurations that will be predicted although no trial of their rule may have finished.
+        prior: the shipped one, or one that was learnt from earlier searches.
     """
     if len(trials) < MIN_TRIALS:
         raise InputError(f"a surrogate needs {MIN_TRIALS} finished trials, but there are {len(trials)}: run more")
@@ -297,13 +331,14 @@ def fit_surrogate(
     target = np.log(np.minimum(errors, CLIP * worst))
     surrogate = Surrogate(
         encoding=FeatureEncoding.of([*(t.config for t in trials), *known]),
-        params=kernel_params or KernelParams(),
+        params=kernel_params or KernelParams(*prior.kernel),
         configs=tuple(t.config for t in used),
         seeds=np.array([t.seed for t in used], dtype=np.int64),
         target=target,
         base=float(np.median(target)),
         errors_seen=errors,
         outlier=max(outlier, CLIP * worst),
+        prior=prior,
     )
     if kernel_params is not None:
         return surrogate
@@ -313,17 +348,26 @@ def fit_surrogate(
 
 def _maximum_a_posteriori(surrogate: Surrogate) -> KernelParams:
     """Return the kernel parameters of highest posterior density."""
-    centre = np.append(np.log([AMPLITUDE, NOISE, SCALE, LENGTH]), special.logit(SEED_SHARE))
-    objective = _negative_log_posterior(
-        surrogate._own,
-        _same_seed(surrogate.seeds, surrogate._own.distances(surrogate._own)),
-        surrogate.target - surrogate.base,
-        centre,
-    )
-    bounds = [(c - 4 * s, c + 4 * s) for c, s in zip(centre, PRIOR_SD, strict=True)]
+    centre = transformed(surrogate.prior.kernel)
+    bounds = [(c - 4 * s, c + 4 * s) for c, s in zip(centre, surrogate.prior.kernel_sd, strict=True)]
+    objective = _objective(surrogate)
     found = minimize(objective, centre, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": MAX_ITERATIONS})
     amplitude, noise, scale, length = (float(value) for value in np.exp(found.x[:4]))
     return KernelParams(amplitude, noise, scale, length, float(special.expit(found.x[4])))
+
+
+def transformed(kernel: Sequence[float]) -> Array:
+    """Return the logarithms of kernel parameters, and the logit of the share."""
+    return np.append(np.log(kernel[:4]), special.logit(kernel[4]))
+
+
+def _objective(surrogate: Surrogate) -> Callable[[Array], tuple[float, Array]]:
+    return _negative_log_posterior(
+        surrogate._own,
+        _same_seed(surrogate.seeds, surrogate._own.distances(surrogate._own)),
+        surrogate.target - surrogate.base,
+        surrogate.prior,
+    )
 
 
 def _same_seed(seeds: NDArray[np.int64], distances: Array, others: NDArray[np.int64] | None = None) -> Array:
@@ -335,7 +379,7 @@ def _same_seed(seeds: NDArray[np.int64], distances: Array, others: NDArray[np.in
 
 
 def _negative_log_posterior(
-    design: _Design, same_seed: Array, target: Array, centre: Array
+    design: _Design, same_seed: Array, target: Array, prior: Prior
 ) -> Callable[[Array], tuple[float, Array]]:
     """Return the function from the logarithms of the kernel parameters (and the logit of the share) to the objective
     and its gradient.
@@ -344,6 +388,8 @@ def _negative_log_posterior(
     tr((K⁻¹ - aaᵀ)·dK)/2 - aᵀ·dmean.
     """
     distances, identity = design.distances(design), np.eye(len(design))
+    mean, spread = np.array(prior.mean), np.square(prior.mean_sd)
+    centre, kernel_sd = transformed(prior.kernel), np.array(prior.kernel_sd)
 
     def objective(theta: Array) -> tuple[float, Array]:
         amplitude, noise, scale, length = np.exp(theta[:4])
@@ -353,18 +399,18 @@ def _negative_log_posterior(
         smooth, slope = amplitude**2 * _matern(scaled), amplitude**2 * scaled**2 * (1 + scaled) / 3 * np.exp(-scaled)
         basis = design.basis(scale)
         change = (design.basis(scale * np.exp(STEP)) - design.basis(scale * np.exp(-STEP))) / (2 * STEP)
-        lower = linalg.cholesky(smooth + (basis * MEAN_SD**2) @ basis.T + noise**2 * noisy, lower=True)
-        residual = target - basis @ MEAN_PRIOR
+        lower = linalg.cholesky(smooth + (basis * spread) @ basis.T + noise**2 * noisy, lower=True)
+        residual = target - basis @ mean
         inverse = linalg.cho_solve((lower, True), identity, check_finite=False)
         weights = inverse @ residual
         outer = inverse - np.outer(weights, weights)
-        by_scale = float(np.sum((outer @ change) * basis * MEAN_SD**2) - weights @ change @ MEAN_PRIOR)
+        by_scale = float(np.sum((outer @ change) * basis * spread) - weights @ change @ mean)
         gradient = [float(np.sum(outer * smooth)), noise**2 * float(np.sum(outer * noisy)), by_scale]
         gradient.append(0.5 * float(np.sum(outer * slope)))
         gradient.append(0.5 * noise**2 * share * (1 - share) * float(np.sum(outer * (same_seed - identity))))
-        away = (theta - centre) / PRIOR_SD
+        away = (theta - centre) / kernel_sd
         value = 0.5 * float(residual @ weights) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(away @ away)
-        return value, np.array(gradient) + away / PRIOR_SD
+        return value, np.array(gradient) + away / kernel_sd
 
     return objective
 

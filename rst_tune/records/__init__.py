@@ -19,6 +19,7 @@ from rst_tune.records.events import (
 )
 from rst_tune.records.log import LOG_NAME, EventLog, load, read_events
 from rst_tune.records.metric import PERCENT_ERROR, Metric
+from rst_tune.records.prior import EarlierSearch, Prior
 from rst_tune.records.state import Search, SearchState
 from rst_tune.records.trial import Phase, Role, Status, Trial, devices_per_trial, scored_trials
 
@@ -26,12 +27,14 @@ __all__ = [
     "LOG_NAME",
     "PERCENT_ERROR",
     "Cost",
+    "EarlierSearch",
     "EpochsReported",
     "Event",
     "EventLog",
     "Metric",
     "Phase",
     "PhaseEntered",
+    "Prior",
     "ReferenceSet",
     "Role",
     "RuleTimes",

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from rst_tune.records.config import RuleTimes, SchedulePreview, TrialConfig
 from rst_tune.records.metric import PERCENT_ERROR, Metric
+from rst_tune.records.prior import Prior
 from rst_tune.records.trial import Phase, Role, Status
 
 __all__ = [
@@ -48,6 +49,7 @@ class ExperimentRecord(BaseModel):
     """The parts of an experiment that readers of a log use, with their types; None: the log does not have the part."""
 
     budget: dict[str, float | None] | None = None
+    prior: Prior | None = None
     resources: ResourcesRecord | None = None
     sampler: dict[str, Any] | None = None
     tracking: TrackingRecord | None = None

@@ -10,7 +10,7 @@ from rst_tune.analysis.analysis import Analysis
 from rst_tune.records import PERCENT_ERROR, SearchStarted, Status, TrialConfig
 from rst_tune.report import formatting
 from rst_tune.report.figures.style import rounded
-from rst_tune.report.status import PHASES, budget_progress, plain_trainings
+from rst_tune.report.status import PHASES, budget_progress, plain_trainings, prior_text
 
 __all__ = ["account", "header_groups", "key_figures", "trial_columns"]
 
@@ -51,6 +51,7 @@ def account(analysis: Analysis) -> Rows:
     return [
         ("trials", _counts(t.status for t in trials)),
         ("roles", _counts(t.role for t in trials)),
+        ("prior", prior_text(search) or "shipped"),
         ("seeds", formatting.format_value(sorted({t.seed for t in trials})[:20]) or "none"),
         ("lengths", _lengths(sorted({t.epochs for t in trials}))),
         ("propagation pairs", formatting.pairs(search.pairs, plain_trainings(search))),

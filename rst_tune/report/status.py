@@ -9,7 +9,7 @@ from rst_tune.analysis.analysis import Analysis
 from rst_tune.records import Phase, Role, Search, Status
 from rst_tune.report.formatting import json_safe
 
-__all__ = ["FAILURES", "PHASES", "budget_progress", "plain_trainings", "status_rows"]
+__all__ = ["FAILURES", "PHASES", "budget_progress", "plain_trainings", "prior_text", "status_rows"]
 
 FAILURES = (Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED, Status.LOST)
 PHASES = {
@@ -34,6 +34,7 @@ def status_rows(analysis: Analysis) -> dict[str, Any]:
         "search_id": search.header.search_id,
         "directory": str(search.directory),
         "phase": str(search.phase),
+        "prior": prior_text(search),
         "counts": dict(Counter(t.status for t in search.trials).most_common()),
         "finished": len(search.finished()),
         "pairs": search.pairs,
@@ -53,6 +54,12 @@ def status_rows(analysis: Analysis) -> dict[str, Any]:
     }
     plain: dict[str, Any] = json_safe(rows)
     return plain
+
+
+def prior_text(search: Search) -> str | None:
+    """Return which earlier searches the prior was learnt from; None where the search has the shipped one."""
+    prior = search.header.settings.prior
+    return None if prior is None else prior.describe()
 
 
 def _last_failure(search: Search) -> str | None:

@@ -42,7 +42,7 @@ def _hours(value: float | None) -> str:
 def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
     """Return what a search tries per axis, and its cost beside that of the paper's grid.
 
-    The keys are those of `Estimate.to_dict`. `plain_trainings`, `pairs_per_trial`, `trainings_decided`
+    The keys are those of `Estimate.to_dict`. `prior`, `plain_trainings`, `pairs_per_trial`, `trainings_decided`
     and `axes` may be missing.
     """
     rungs = ", ".join(map(str, estimate["rungs"])) or "none"
@@ -56,6 +56,7 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
     unit, noun = ("plain step", "time") if estimate.get("cost") == "seconds" else ("pair", "compute")
     rows = [
         ("search", estimate["search_id"]),
+        ("prior", estimate.get("prior") or ""),
         ("plain training", f"{estimate['epochs']} epochs of {estimate['steps_per_epoch']} steps; "
          f"rungs at epochs {rungs}"),
         ("budget", "" if trainings is None else f"{formatting.number(trainings)} plain trainings"),

@@ -139,6 +139,7 @@ def status_table(analysis: Analysis) -> RenderableType:
     counts = ", ".join(f"{n:,} {name}" for name, n in status["counts"].items())
     rows = [
         ("phase", status["phase"]),
+        ("prior", status["prior"] or ""),
         ("trials", counts or "none sampled yet"),
         ("trained to the end", f"{status['finished']:,}"),
         ("pairs spent", formatting.pairs(status["pairs"], status["plain_trainings"])),

@@ -47,11 +47,12 @@ class Estimate:
     the recipe's length. `trainings_decided` is what a front of `front_points` replicated points takes in the same unit,
     with `front_seeds` seeds each and for the baselines; None where the search replicates nothing. Where `cost` is
     seconds, pairs count with their time: they are plain steps. `axes` are what the search varies: name,
-    and values as a list or as low, high, log.
+    and values as a list or as low, high, log. `prior` says which earlier searches inform this one; None: none.
     """
 
     name: str
     search_id: str
+    prior: str | None
     cost: Cost
     steps_per_epoch: int
     epochs: int
@@ -240,6 +241,7 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
     return Estimate(
         name=experiment.name,
         search_id=experiment.search_id,
+        prior=None if experiment.prior is None else experiment.prior.describe(),
         cost=cost_kind,
         steps_per_epoch=steps_per_epoch,
         epochs=epochs,

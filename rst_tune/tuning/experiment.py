@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, T
 
 from rst_tune.analysis.rungs import MIN_FINISHED
 from rst_tune.errors import InputError
-from rst_tune.records import Cost, Metric, RuleTimes, TrialConfig
+from rst_tune.records import Cost, Metric, Prior, RuleTimes, TrialConfig
 from rst_tune.redaction import redact, register_url
 from rst_tune.training.function import FunctionTask
 from rst_tune.training.task import Task
@@ -189,6 +189,7 @@ class Experiment(_Part):
     resources: Resources = Resources()
     tracking: Tracking = Tracking()
     reference_point: ReferencePoint = ReferencePoint()
+    prior: Prior | None = None
     _search_path: tuple[str, ...] = PrivateAttr(())
     _times: RuleTimes | None = PrivateAttr(None)
 
@@ -278,6 +279,8 @@ class Experiment(_Part):
         )
         if self.cost == "compute":  # searches from before there was a choice keep their identity
             del content["cost"]
+        if self.prior is None:
+            del content["prior"]
         if isinstance(self.space, str):
             content["space"] = hashlib.sha256(Path(self.space).read_bytes()).hexdigest()
         return content

@@ -6,8 +6,8 @@ from functools import cached_property
 from itertools import islice
 
 from rst_tune.analysis import pareto
-from rst_tune.analysis.surrogate import MIN_TRIALS, KernelParams, Surrogate, fit_surrogate
-from rst_tune.records import Status, Trial, TrialConfig
+from rst_tune.analysis.surrogate import MIN_TRIALS, PRIOR, KernelParams, Surrogate, fit_surrogate
+from rst_tune.records import Prior, Status, Trial, TrialConfig
 
 __all__ = ["SearchModel"]
 
@@ -27,8 +27,10 @@ class SearchModel:
     With them a resumed search, which has proposed nothing yet, fits the same kernel as an undisturbed one.
     """
 
-    def __init__(self, known: Callable[[], list[TrialConfig]] = list, worst_error: float = WORST_ERROR) -> None:
-        self._make_known, self._worst_error = known, worst_error
+    def __init__(
+        self, known: Callable[[], list[TrialConfig]] = list, worst_error: float = WORST_ERROR, prior: Prior = PRIOR
+    ) -> None:
+        self._make_known, self._worst_error, self._prior = known, worst_error, prior
         self.finished: list[Trial] = []
         self._points: list[tuple[float, float]] = []
         self._deliverable: dict[str, TrialConfig] = {}
@@ -79,9 +81,9 @@ class SearchModel:
     def _fit(self) -> Surrogate:
         fitted_at, kernel_params = self._kernel_params
         if fitted_at != (fitted_at := _last_fit(len(self.finished))):
-            kernel_params = fit_surrogate(self.finished[:fitted_at], known=self._known).kernel_params
+            kernel_params = fit_surrogate(self.finished[:fitted_at], known=self._known, prior=self._prior).kernel_params
             self._kernel_params = (fitted_at, kernel_params)
-        return fit_surrogate(self._observed(), kernel_params=kernel_params, known=self._known)
+        return fit_surrogate(self._observed(), kernel_params=kernel_params, known=self._known, prior=self._prior)
 
     def _observed(self) -> list[Trial]:
         """Return at most `MAX_OBSERVATIONS` finished trials: the front as measured, the baselines, then the latest."""

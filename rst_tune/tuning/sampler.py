@@ -19,8 +19,8 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from threadpoolctl import ThreadpoolController
 
-from rst_tune.analysis.surrogate import MIN_TRIALS, NO_SEED, Surrogate
-from rst_tune.records import Trial, TrialConfig
+from rst_tune.analysis.surrogate import MIN_TRIALS, NO_SEED, PRIOR, Surrogate
+from rst_tune.records import Prior, Trial, TrialConfig
 from rst_tune.tuning.model import WORST_ERROR, SearchModel
 from rst_tune.tuning.space import Params, TaskScale, trial_config
 
@@ -118,9 +118,10 @@ class FrontSampler(BaseSampler):
         *,
         n_startup_trials: int = MIN_TRIALS,
         worst_error: float = WORST_ERROR,
+        prior: Prior = PRIOR,
     ) -> None:
         self._sample, self._scale = sample, scale
-        self.model = SearchModel(self._known, worst_error)
+        self.model = SearchModel(self._known, worst_error, prior)
         self._n_startup_trials = n_startup_trials
         self.prepare((), None, 0)
 

@@ -37,6 +37,7 @@ __all__ = ["TEXT_LOG_NAME", "default_output", "latest_search", "output_directory
 OUTPUT_ROOT = Path("output")
 TEXT_LOG_NAME = "log.txt"
 OVERWRITE_NAME = "overwrite.json"
+EARLIER = "--from"
 # Everything a search writes. `--overwrite` moves these aside and touches nothing else.
 OWN_FILES = (
     "checkpoints", "damaged", "experiment.yaml", "front.csv", "front.json", "front.png", LOG_NAME, TEXT_LOG_NAME,
@@ -109,6 +110,8 @@ def run_search(
         if overwrite or (directory / OVERWRITE_NAME).exists():
             _move_aside(directory)
         state = _load_state(directory)
+        experiment = _with_recorded_prior(experiment, state)
+        header = replace(header, search_id=experiment.search_id, experiment=experiment.public())
         _check_resumable(header, state, directory)
         if state.search().done:
             say("it is finished and nothing is trained; --overwrite starts it again")
@@ -153,6 +156,13 @@ def _load_state(directory: Path) -> SearchState:
     return state
 
 
+def _with_recorded_prior(experiment: Experiment, state: SearchState) -> Experiment:
+    """Return the experiment with the prior that its search began with, where it is resumed without earlier searches."""
+    if experiment.prior is not None or state.header is None:
+        return experiment
+    return experiment.model_copy(update={"prior": state.header.settings.prior})
+
+
 def _check_resumable(header: SearchStarted, state: SearchState, directory: Path) -> None:
     """Raise where the search in the directory is another one, with the fields that differ."""
     before = state.header
@@ -164,13 +174,15 @@ def _check_resumable(header: SearchStarted, state: SearchState, directory: Path)
         for name in sorted({*then, *now})
         if then.get(name) != now.get(name)
     ]
+    remedy = "give another --output, or --overwrite to move it aside"
+    if then[EARLIER] != now[EARLIER]:
+        differences = [text for text in differences if not text.startswith("prior.")]  # which follow from it
+        remedy = f"leave out --from to resume it with the prior that it began with, {remedy}"
     if differences or before.search_id != header.search_id:
         space = header.experiment.get("space")
         content = f"the content of {space} has changed" if isinstance(space, str) else f"its id is {before.search_id}"
         shown = "; ".join(differences[:5]) or content
-        raise InputError(
-            f"{directory} holds another search ({shown}): give another --output, or --overwrite to move it aside"
-        )
+        raise InputError(f"{directory} holds another search ({shown}): {remedy}")
 
 
 def _identity(header: SearchStarted) -> dict[str, Any]:
@@ -180,13 +192,15 @@ def _identity(header: SearchStarted) -> dict[str, Any]:
     """
     experiment = {k: v for k, v in header.experiment.items() if k not in ("description", "tracking", "resources")}
     flat = {"cost": "compute", **_flat(experiment)}
-    for name in ("sampler.storage", "task.data.root", "task.data.workers"):
+    prior = header.settings.prior
+    earlier = "; ".join(f"{s.name} {s.uid} ({s.trials} trials)" for s in prior.searches) if prior else ""
+    for name in ("sampler.storage", "task.data.root", "task.data.workers", "prior.searches"):
         flat.pop(name, None)
     if isinstance(flat.get("space"), str):
         flat["space"] = "Python"
     workers = (header.experiment.get("resources") or {}).get("workers", 1)
     digest = "code of the function" if "task.function" in flat else "data digest"
-    return {**flat, "resources.workers": workers, digest: header.data.get("digest"),
+    return {**flat, EARLIER: earlier or None, "resources.workers": workers, digest: header.data.get("digest"),
             "precision": header.data.get("precision")}  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBSto
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from rst_tune.analysis.surrogate import NO_SEED
+from rst_tune.analysis.surrogate import NO_SEED, PRIOR
 from rst_tune.errors import InputError
 from rst_tune.records import Status, Trial, TrialConfig, config_id
 from rst_tune.redaction import redact_text
@@ -180,6 +180,7 @@ class SearchStudy:
             self.experiment.scale(1, exact=False),
             n_startup_trials=self.experiment.sampler.n_startup_trials,
             worst_error=self.experiment.metric.worst_error,
+            prior=self.experiment.prior or PRIOR,
         )
 
     @property

@@ -102,7 +102,7 @@ def test_the_gradient_of_the_fit_is_that_of_its_objective():
     made = fit_surrogate(trials, kernel_params=surrogate.KernelParams())
     centre = np.append(np.log([0.2, 0.15, 1.0, 1.0]), 0.4)
     shared = surrogate._same_seed(np.arange(40) % 3, made._own.distances(made._own))
-    objective = surrogate._negative_log_posterior(made._own, shared, made.target - made.base, centre)
+    objective = surrogate._negative_log_posterior(made._own, shared, made.target - made.base, surrogate.PRIOR)
     away = centre + np.array([0.3, -0.2, 0.1, 0.2, 0.5])
     assert check_grad(lambda x: objective(x)[0], lambda x: objective(x)[1], away) < 1e-3
 

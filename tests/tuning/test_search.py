@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from optuna.storages import InMemoryStorage
 
 from rst_tune import files
+from rst_tune.analysis.analysis import analyze
+from rst_tune.api import search_function
 from rst_tune.errors import InputError
 from rst_tune.records import LOG_NAME, EventLog, Search, Status, load
 from rst_tune.training.data import load_dataset
@@ -23,6 +26,8 @@ from rst_tune.tuning.controller import SearchFailedError
 from rst_tune.tuning.doctor import examine
 from rst_tune.tuning.experiment import Experiment, load_experiment
 from rst_tune.tuning.search import OVERWRITE_NAME, OWN_FILES, output_directory, run_search
+from rst_tune.tuning.study import SearchStudy
+from rst_tune.tuning.warm_start import warm_started
 from tests.tuning.simulated import SECONDS_PER_PAIR, Killed, World
 from tests.tuning.test_experiment import OWN_SPACE, SMOKE
 
@@ -173,6 +178,117 @@ def test_a_changed_python_space_is_refused_and_a_moved_one_is_not(tmp_path: Path
     space.write_text(OWN_SPACE.read_text().replace("0.9", "0.8"))
     with pytest.raises(InputError, match=r"the content of .*space\.py has changed"):
         run_search(small(f"space={space}"), output)
+
+
+# --- a search that starts from earlier ones -----------------------------------------------------------------------
+
+FRONT = ("sampler={name: front, n_startup_trials: 4}", "space=compute", "budget={trials: 9}")
+
+
+@pytest.fixture
+def earlier(world: World, tmp_path: Path) -> list[Path]:
+    """The directories of two finished searches."""
+    made = [tmp_path / "first", tmp_path / "second"]
+    for number, directory in enumerate(made):
+        run_search(small(f"name=earlier-{number}", f"seed={number}", "budget={trials: 8}"), directory)
+    return made
+
+
+def test_what_was_learnt_is_recorded_and_used_by_search_and_analysis(world: World, earlier, tmp_path: Path):
+    output = tmp_path / "output"
+    experiment = warm_started(small(*FRONT), earlier)
+    search = run_search(experiment, output)
+    prior = search.header.settings.prior
+    assert prior == experiment.prior
+    assert [s.name for s in prior.searches] == ["earlier-0", "earlier-1"]
+    assert [s.trials for s in prior.searches] == [len(load(directory).finished()) for directory in earlier]
+    assert analyze(search).surrogate.prior == prior
+    assert load_experiment(str(output / "experiment.yaml")).prior == prior, "the written experiment has it as well"
+    assert SearchStudy(experiment, None).model._prior == prior
+    assert experiment.search_id != small(*FRONT).search_id
+
+
+def test_a_resumed_search_needs_none_of_the_earlier_ones(world: World, earlier, tmp_path: Path):
+    """Killed in the middle and resumed without them, it trains what an undisturbed one trains."""
+    whole, output = tmp_path / "whole", tmp_path / "output"
+    experiment = warm_started(small(*FRONT), earlier)
+    undisturbed = run_search(experiment, whole)
+    calls = iter(range(8))
+
+    def dying(_: object) -> None:
+        if next(calls, None) is None:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run_search(experiment, output, on_progress=dying)
+    assert len(load(output).finished()) < len(undisturbed.finished())
+    (output / "checkpoints").rmdir()
+    for directory in earlier:
+        shutil.rmtree(directory)
+    resumed = run_search(small(*FRONT), output)
+    assert resumed.done
+    assert resumed.header.search_id == experiment.search_id
+    assert {t.key: t.error for t in resumed.trials} == {t.key: t.error for t in undisturbed.trials}
+
+
+def test_a_resume_from_other_searches_is_refused_with_the_difference(world: World, earlier, tmp_path: Path, started):
+    output, cold = tmp_path / "output", tmp_path / "cold"
+    begin(warm_started(small(), earlier[:1]), output)
+    assert started(warm_started(small(), earlier[:1]), output)
+    assert started(small(), output)
+    with pytest.raises(InputError, match="leave out --from to resume it") as caught:
+        run_search(warm_started(small(), earlier), output)
+    uids = [load(directory).header.uid for directory in earlier]
+    said = str(caught.value)
+    assert f"--from was 'earlier-0 {uids[0]} (" in said
+    assert f"earlier-1 {uids[1]} (" in said
+    assert "prior.mean" not in said
+    begin(small(), cold)
+    with pytest.raises(InputError, match="--from was None and is 'earlier-0"):
+        run_search(warm_started(small(), earlier[:1]), cold)
+
+
+def test_another_prior_of_the_same_searches_is_refused_with_its_numbers(world: World, earlier, tmp_path: Path):
+    experiment = warm_started(small(), earlier)
+    begin(experiment, tmp_path / "output")
+    other = experiment.prior.model_copy(update={"mean": (0.0, 0.1, 0.2, 0.3, 0.4)})
+    with pytest.raises(InputError, match=r"prior\.mean was .* and is \[0\.0, 0\.1, 0\.2, 0\.3, 0\.4\]"):
+        run_search(experiment.model_copy(update={"prior": other}), tmp_path / "output")
+
+
+def test_the_python_call_takes_searches_over_other_metrics(world: World, earlier, tmp_path: Path):
+    def train(trial) -> None:
+        """Not called: the trainings are simulated."""
+
+    found = search_function(
+        train, epochs=7, steps_per_epoch=4, budget="6 trials", metric="RMSE", output=tmp_path / "output", quiet=True,
+        warm_start=earlier, tracking={"enabled": False}, confirm={"enabled": False}, sampler={"name": "random"},
+    )  # fmt: skip
+    assert found.search.metric.name == "RMSE"
+    assert [s.name for s in found.surrogate.prior.searches] == ["earlier-0", "earlier-1"]
+
+
+def test_an_overwritten_search_has_the_shipped_prior_again(world: World, earlier, tmp_path: Path):
+    output = tmp_path / "output"
+    run_search(warm_started(small(), earlier), output)
+    assert run_search(small(), output, overwrite=True).header.settings.prior is None
+
+
+def test_earlier_searches_are_checked_before_anything_starts(world: World, earlier, tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    begin(small(), tmp_path / "young")
+    copy = shutil.copytree(earlier[0], tmp_path / "copy")
+    wrong = {
+        "is no directory: correct the path": [tmp_path / "none"],
+        "has none: give the output directory of a run": [tmp_path / "empty"],
+        "needs 4 finished trials, but .*young has 0: let it run on, or leave it out": [tmp_path / "young"],
+        "must differ, but .*copy is that of .*first: leave it out": [earlier[0], copy],
+    }
+    for said, directories in wrong.items():
+        with pytest.raises(InputError, match=said):
+            warm_started(small(), directories)
+    with pytest.raises(InputError, match="remove one of them"):
+        warm_started(warm_started(small(), earlier), earlier)
 
 
 # --- overwriting ------------------------------------------------------------------------------------------------

@@ -37,7 +37,6 @@ from run import Judge
 from simulated_tasks import FORMULAS, SimulatedBank, simulated_bank
 from tasks import TASKS
 
-from rst_tune.analysis import surrogate as model
 from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.records import TrialConfig, config_id
@@ -78,8 +77,8 @@ def train(name: str, worlds: int) -> None:
     if not missing:
         return
     bank = bank_of(name)
-    model.MEAN_PRIOR[:], model.MEAN_SD[:] = left_out(name)
-    found = bank.run([partial(methods.ours, bank, budget, world) for world, budget in missing])
+    prior = left_out(name)
+    found = bank.run([partial(methods.ours, bank, budget, world, prior=prior) for world, budget in missing])
     rows = []
     for (world, budget), delivered in zip(missing, found, strict=True):
         assert delivered.analysis is not None

@@ -18,7 +18,7 @@ from grid_space import compute_space, rounded
 from tasks import TASKS
 
 from rst_tune.analysis import surrogate as model
-from rst_tune.records import TrialConfig
+from rst_tune.records import Prior, TrialConfig
 from rst_tune.tuning.points import SGD
 from rst_tune.tuning.sampler import RandomSuggester
 
@@ -57,12 +57,15 @@ def coefficients(name: str) -> tuple[float, ...]:
     return (*best, left)
 
 
-def left_out(name: str | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation of the prior, measured on all tasks but this one."""
+@cache
+def left_out(name: str | None) -> Prior:
+    """Return the shipped prior with the coefficients measured on all tasks but this one."""
     found = np.array([coefficients(other)[1:-1] for other in TASKS if other != name])
     mean, sd = found.mean(axis=0), np.maximum(found.std(axis=0, ddof=1), LEAST_SD)
     mean[0], sd[0] = LEVEL
-    return mean.round(2), sd.round(2)
+    return model.PRIOR.model_copy(
+        update={"mean": tuple(mean.round(2).tolist()), "mean_sd": tuple(sd.round(2).tolist())}
+    )
 
 
 def main() -> None:
@@ -75,8 +78,8 @@ def main() -> None:
     for name in TASKS:
         print(f"{name:16s} " + " ".join(f"{value:6.2f}" for value in coefficients(name)))
     for name in (None, *TASKS):
-        mean, sd = left_out(name)
-        print(f"{'without ' + name if name else 'all tasks':22s} mean {mean.tolist()} sd {sd.tolist()}")
+        found = left_out(name)
+        print(f"{'without ' + name if name else 'all tasks':22s} mean {list(found.mean)} sd {list(found.mean_sd)}")
 
 
 if __name__ == "__main__":

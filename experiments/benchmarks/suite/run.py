@@ -31,9 +31,9 @@ from methods import SAMPLERS, Delivered
 from prior import left_out
 from scipy import stats
 from tasks import TASKS
+from warm import EARLIER, POINTS, first_points, warm_prior
 
 from rst_tune.analysis import pareto
-from rst_tune.analysis import surrogate as model
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.records import TrialConfig, config_id
 from rst_tune.tuning.points import SGD
@@ -48,7 +48,24 @@ Row = dict[str, Any]
 
 def each_budget(**changes: Any) -> Method:
     """Return our search with changes, run once per budget: it plans its replicates for the whole of it."""
-    return lambda bank, budgets, world: [methods.ours(bank, budget, world, **changes) for budget in budgets]
+
+    def method(bank: Bank, budgets: Sequence[float], world: int) -> list[Delivered]:
+        prior = left_out(bank.task.name)
+        return [methods.ours(bank, budget, world, prior=prior, **changes) for budget in budgets]
+
+    return method
+
+
+def warm(kind: str, *, points: int = 0) -> Method:
+    """Return our search with the prior of earlier ones and, as its first trainings, `points` of their fronts."""
+
+    def method(bank: Bank, budgets: Sequence[float], world: int) -> list[Delivered]:
+        if bank.task.name not in EARLIER[kind]:
+            return []
+        prior, space = warm_prior(bank.task.name, kind, world), first_points(bank.task.name, kind, world, points)
+        return [methods.ours(bank, budget, world, prior=prior, space=space) for budget in budgets]
+
+    return method
 
 
 FULL = {"stopping": {"name": "none"}, "fidelity": {"kind": "full"}}
@@ -65,6 +82,8 @@ METHODS: dict[str, Method] = {
     "ours, no stopping": each_budget(**FULL),
     "ours, TPE proposes": each_budget(sampler={"name": "tpe", "n_startup_trials": 10}),
     "ours, random proposals": each_budget(sampler={"name": "random"}),
+    **{f"ours, from {kind}": warm(kind) for kind in EARLIER},
+    **{f"ours, from {kind}, with points": warm(kind, points=POINTS) for kind in EARLIER},
     "Optuna GP": methods.sampled(SAMPLERS["Optuna GP"]),
     "BoTorch qLogNEHVI": methods.botorch,
 }
@@ -76,6 +95,8 @@ def plan(name: str, worlds: int, slow_worlds: int) -> tuple[int, tuple[float, ..
     """Return the repeats and the budgets of a method."""
     if name in SLOW:
         return slow_worlds, BUDGETS[:3]
+    if name.startswith("ours, from"):
+        return worlds, BUDGETS[:2]
     return (worlds, BUDGETS) if not name.startswith("ours,") else (worlds // 2, BUDGETS[2:3])
 
 
@@ -105,7 +126,7 @@ def train(bank: Bank, name: str, worlds: int, budgets: Sequence[float]) -> None:
     if not missing:
         return
     begun = time.monotonic()
-    model.MEAN_PRIOR[:], model.MEAN_SD[:] = left_out(bank.task.name)
+    left_out(bank.task.name)  # computed before the threads that use it
     rows = run_method(bank, name, missing, budgets)
     mentioned = [p for r in rows for p in (*r["configs"], *(base for base, _ in r["base"]))]
     bank.truth(list({config_id(p): bank.config(p) for p in mentioned}.values()))
