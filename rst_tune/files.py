@@ -13,8 +13,6 @@ from typing import BinaryIO
 
 from rst_tune.errors import InputError
 
-__all__ = ["BusyError", "atomic_file", "check_writable", "file_lock", "write_text"]
-
 # What `flock` raises on a file system that has no locks, as opposed to a lock that another process holds.
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
 

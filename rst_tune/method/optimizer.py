@@ -18,8 +18,6 @@ from rst_tune.method.sharding import check_sharding, shard_group
 from rst_tune.method.vectors import local, norm, shorten_
 from rst_tune.method.wrapper import OptimizerWrapper
 
-__all__ = ["RST"]
-
 ACCUMULATED = (
     "the closure must compute the gradient of the whole batch, but gradients of other parts were accumulated before "
     "step(), whose second pass cannot repeat them: call step([closure of each part]), or use "

@@ -11,8 +11,6 @@ from rst_tune.method import options as _options
 from rst_tune.method.coin import toss
 from rst_tune.registry import Registry
 
-__all__ = ["POLICIES", "Coin", "GradientNorm", "Policy", "build"]
-
 
 @dataclass(kw_only=True)
 class Policy:

@@ -11,8 +11,6 @@ from rst_tune.method.memory import Buffers, RngState, WeightPerturbation
 from rst_tune.method.passes import Passes, is_distributed, mean_over_ranks
 from rst_tune.method.vectors import add_, local, overflowed
 
-__all__ = ["PerturbedPass"]
-
 
 class PerturbedPass:
     """Takes passes at w + eps and leaves the step's gradient in `.grad`.

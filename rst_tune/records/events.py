@@ -11,21 +11,6 @@ from rst_tune.records.config import RuleTimes, SchedulePreview, TrialConfig
 from rst_tune.records.metric import PERCENT_ERROR, Metric
 from rst_tune.records.trial import Phase, Role, Status
 
-__all__ = [
-    "EpochsReported",
-    "Event",
-    "PhaseEntered",
-    "ReferenceSet",
-    "RungReached",
-    "SearchStarted",
-    "TestRead",
-    "TrialEnded",
-    "TrialEvent",
-    "TrialSampled",
-    "TrialStarted",
-    "parse_event",
-]
-
 # What numpy's int64 holds: a damaged log may have any number of digits.
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 

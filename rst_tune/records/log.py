@@ -16,8 +16,6 @@ from rst_tune.records.events import EpochsReported, Event, parse_event
 from rst_tune.records.state import Search, SearchState
 from rst_tune.redaction import redact
 
-__all__ = ["LOG_NAME", "EventLog", "load", "new_lines", "parse_line", "read_events"]
-
 LOG_NAME = "events.jsonl"
 LONGEST_LINE = 64 * 2**20  # no event of ours comes near it; a longer line is damage
 

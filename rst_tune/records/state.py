@@ -23,8 +23,6 @@ from rst_tune.records.events import (
 from rst_tune.records.metric import Metric
 from rst_tune.records.trial import Phase, Status, Trial, devices_per_trial
 
-__all__ = ["Search", "SearchState"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Search:

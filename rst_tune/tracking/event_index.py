@@ -27,8 +27,6 @@ from rst_tune.records.log import new_lines, parse_line
 from rst_tune.tracking import names
 from rst_tune.tracking.mapping import MetricPoint, milliseconds
 
-__all__ = ["Entry", "EventLogIndex"]
-
 log = logging.getLogger(__name__)
 
 COUNTERS = {Status.COMPLETE: names.TRIALS_FINISHED, Status.STOPPED: names.TRIALS_STOPPED}

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-__all__ = ["log_models"]
-
 METRICS = (names.ERROR, names.TEST_ERROR, names.EXTRA_PROPAGATION)
 """Metrics of the trial's run that are those of the model as well."""
 

@@ -25,8 +25,6 @@ from rst_tune.tracking import names
 from rst_tune.tracking.client import artifact_root, connect
 from rst_tune.tracking.mapping import RUNNING, Batch, DatasetRecord, MetricPoint, SearchRecord
 
-__all__ = ["Outcome", "PermanentStoreError", "Store", "UploadJob", "serve_uploads", "upload_pool"]
-
 # Limits of one request, set by MLflow. Metrics, parameters and tags together must not exceed the first.
 METRICS_PER_REQUEST = 1000
 NAMES_PER_REQUEST = 100

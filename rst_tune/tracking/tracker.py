@@ -15,8 +15,6 @@ from rst_tune.tracking.client import quiet, resolve_uri
 from rst_tune.tracking.mapping import MetricPoint, milliseconds
 from rst_tune.tracking.syncer import Syncer, SyncResult, SyncState, enqueue
 
-__all__ = ["NullTracker", "Tracker", "has_results", "log_results", "sync"]
-
 log = logging.getLogger(__name__)
 
 INTERVAL = 5.0

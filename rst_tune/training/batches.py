@@ -18,8 +18,6 @@ from rst_tune.training.reader import FileReader, Item
 from rst_tune.training.seeds import torch_generator
 from rst_tune.training.task import Task
 
-__all__ = ["Batch", "Batches", "Layout", "check_batches", "make_batches"]
-
 CHUNK_VALUES = 2**21
 """Small batches are prepared several at a time, up to this many pixel values."""
 RESIDENT_BYTES = 2**31

@@ -18,8 +18,6 @@ from rst_tune.training.sources import Images, RawDataset, read_source
 from rst_tune.training.stratify import noisy_labels, stratified_choice
 from rst_tune.training.task import DataSpec
 
-__all__ = ["Dataset", "Split", "load_dataset"]
-
 MEASURED_FILES = 1000
 """Number of training images from which the normalization of a file set is measured."""
 

@@ -12,8 +12,6 @@ from rst_tune.training import metrics
 from rst_tune.training.batches import Batch
 from rst_tune.training.distributed import sum_over_processes
 
-__all__ = ["batch_loss", "evaluate", "measure_sharpness"]
-
 
 def batch_loss(outputs: Tensor, batch: Batch, *, label_smoothing: float = 0.0, reduction: str = "mean") -> Tensor:
     """Return the cross-entropy in fp32; under mixup, the weighted mean over both labels."""

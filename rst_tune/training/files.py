@@ -13,8 +13,6 @@ from torch import Tensor
 from rst_tune.errors import InputError
 from rst_tune.training.seeds import derive
 
-__all__ = ["ImageFiles", "UnreadableError"]
-
 RESIZE_MARGIN = 256 / 224
 """For evaluation the short side is resized to this multiple of the centre crop."""
 

@@ -23,8 +23,6 @@ from rst_tune.training.optimization import make_rst
 from rst_tune.training.stateful import RandomState, check_readable, check_stateful, get_state, set_state
 from rst_tune.training.task import Method
 
-__all__ = ["FunctionRun", "FunctionTrial", "RunSpec"]
-
 RESERVED = frozenset({*metrics.TIMINGS, metrics.PAIRS, metrics.EXTRA_PROPAGATION, metrics.REALIZED_EXTRA_PROPAGATION})
 OF_THE_TRIAL = (*Method.model_fields, "total_steps", "seed", "timer")
 

@@ -26,8 +26,6 @@ from rst_tune.training.optimization import autocast, learning_rate, make_base_op
 from rst_tune.training.seeds import derive, preserve_rng, seed_device
 from rst_tune.training.task import Method, Task
 
-__all__ = ["Progress", "Run"]
-
 Status = Literal["running", "complete", "diverged"]
 SHARPNESS_IMAGES = 512
 

@@ -15,8 +15,6 @@ from rst_tune.training.models import build_model
 from rst_tune.training.seeds import derive
 from rst_tune.training.task import Method, Recipe, Task
 
-__all__ = ["autocast", "compile_backend", "learning_rate", "make_base_optimizer", "make_model", "make_rst"]
-
 
 def learning_rate(t: int, total_steps: int, *, peak: float, warmup_steps: int = 0) -> float:
     """Return the rate of step t = 1 ... T: linear up to `peak`, then half a cosine that reaches 0 after the last step.

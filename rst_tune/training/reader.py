@@ -10,8 +10,6 @@ from torch.utils.data import DataLoader, Dataset
 from rst_tune.errors import InputError
 from rst_tune.training.files import ImageFiles, UnreadableError
 
-__all__ = ["FileReader", "Item"]
-
 Item = tuple[int, int, object]
 """Number of the split, index in the split, seed of the random crop (None: centre crop)."""
 

@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager
 import numpy as np
 import torch
 
-__all__ = ["derive", "numpy_generator", "preserve_rng", "seed_device", "torch_generator"]
-
 
 def derive(*parts: object) -> int:
     """Return a 63-bit seed from any values.

@@ -25,8 +25,6 @@ from rst_tune.training.models import build_model
 from rst_tune.training.optimization import compile_backend, make_base_optimizer
 from rst_tune.training.task import Method, Task
 
-__all__ = ["LEAST_STEPS", "ClassifierWorkload", "StepTime", "Training", "Workload", "check_rules"]
-
 # Steps of which the time is measured, however long they take: about half of them are sharpness-aware.
 LEAST_STEPS = 40
 

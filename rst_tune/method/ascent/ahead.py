@@ -6,8 +6,6 @@ from typing import ClassVar
 
 from rst_tune.method.ascent.rule import Rule
 
-__all__ = ["AheadRule"]
-
 
 @dataclass(kw_only=True)
 class AheadRule(Rule):

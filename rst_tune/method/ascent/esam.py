@@ -21,8 +21,6 @@ from rst_tune.method.ascent.rule import (
 from rst_tune.method.coin import uniform
 from rst_tune.method.vectors import ratio
 
-__all__ = ["ESAM"]
-
 
 @dataclass(kw_only=True)
 class ESAM(Rule):

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from rst_tune.method.ascent.rule import AscentContext
 
-__all__ = ["fisher_information"]
-
 
 def fisher_information(context: AscentContext, samples: int) -> tuple[Tensor, float]:
     """Return Σ_i (∂ℓ_i)² over at most `samples` samples of the batch, flat over trained parameters, and its pairs.

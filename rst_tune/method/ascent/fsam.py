@@ -12,8 +12,6 @@ from rst_tune.method.ascent.kept import Kept, filled, keep_finite, kept_or_zero
 from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule, in_unit
 from rst_tune.method.vectors import ratio, scaled
 
-__all__ = ["FSAM"]
-
 
 @dataclass(kw_only=True)
 class FSAM(Rule):

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from rst_tune.method.vectors import Scale, overflowed
 
-__all__ = ["Kept", "expected_refreshes", "filled", "keep_finite", "kept_or_zero"]
-
 Kept = dict[int, Tensor]
 
 

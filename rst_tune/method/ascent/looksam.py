@@ -12,8 +12,6 @@ from rst_tune.method.ascent.kept import Kept, expected_refreshes, filled, keep_f
 from rst_tune.method.ascent.rule import AscentContext, Rule
 from rst_tune.method.vectors import add_, overflowed, ratio
 
-__all__ = ["LookSAM"]
-
 
 @dataclass(kw_only=True)
 class LookSAM(Rule):

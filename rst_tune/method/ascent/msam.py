@@ -11,8 +11,6 @@ from rst_tune.method.ascent.ahead import AheadRule
 from rst_tune.method.ascent.rule import AscentContext, Perturbation
 from rst_tune.method.vectors import local, ratio
 
-__all__ = ["MSAM"]
-
 BUFFERS = ("momentum_buffer", "exp_avg")
 
 

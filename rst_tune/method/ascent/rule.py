@@ -13,8 +13,6 @@ from rst_tune.errors import InputError
 from rst_tune.method import vectors
 from rst_tune.method.vectors import Scale, ratio
 
-__all__ = ["PAIRS_OF_A_FORWARD", "AscentContext", "Closure", "PerSample", "Perturbation", "Rule", "in_unit"]
-
 Closure = Callable[[], Tensor]
 PerSample = Callable[[Tensor | None], Tensor]
 """`per_sample(None)` returns the losses of all samples of the batch, `per_sample(indices)` those of some."""

@@ -12,8 +12,6 @@ from rst_tune.method.ascent.kept import Kept, filled, keep_finite
 from rst_tune.method.ascent.rule import AscentContext, Perturbation
 from rst_tune.method.vectors import norm, overflowed, ratio
 
-__all__ = ["S2SAM"]
-
 
 @dataclass(kw_only=True)
 class S2SAM(AheadRule):

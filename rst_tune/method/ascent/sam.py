@@ -5,8 +5,6 @@ from typing import ClassVar
 
 from rst_tune.method.ascent.rule import Rule
 
-__all__ = ["SAM"]
-
 
 @dataclass(kw_only=True)
 class SAM(Rule):

@@ -15,8 +15,6 @@ from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule, in_un
 from rst_tune.method.coin import hash64
 from rst_tune.method.vectors import ratio
 
-__all__ = ["SSAM"]
-
 MASKS = ("fisher", "dynamic")
 
 

@@ -11,8 +11,6 @@ from rst_tune.method.ascent.kept import Kept, filled, keep_finite
 from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule, in_unit
 from rst_tune.method.vectors import ratio, scaled
 
-__all__ = ["VASSO"]
-
 
 @dataclass(kw_only=True)
 class VASSO(Rule):

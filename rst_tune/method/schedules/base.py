@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 from rst_tune.errors import InputError
 from rst_tune.registry import Registry
 
-__all__ = ["FAMILIES", "Schedule", "checked_probability", "share", "steps_in"]
-
 FAMILIES: Registry[type["Schedule"]] = Registry("schedule family")
 
 # A formula such as p0 + (p1 - p0)·u may exceed 0 or 1 by a few units in the last place, which is rounding only.

@@ -8,8 +8,6 @@ from typing import ClassVar
 from rst_tune.errors import InputError
 from rst_tune.method.schedules.base import FAMILIES, Schedule, share, steps_in
 
-__all__ = ["Interpolate", "Warmup"]
-
 
 @FAMILIES.register("warmup", "p = 0 for the first share w of training, then another schedule on the remaining steps")
 @dataclass(frozen=True)

@@ -7,8 +7,6 @@ from typing import ClassVar
 from rst_tune.errors import InputError
 from rst_tune.method.schedules.base import FAMILIES, Schedule, checked_probability, share, steps_in
 
-__all__ = ["Constant", "Cos1", "Cos2", "Linear", "LinearGroup1", "LinearGroup2", "Piecewise", "Sin1", "Sin2"]
-
 PAPER = "Zhao, Zhang and Hu, Randomized Sharpness-Aware Training, 2022"
 
 

@@ -13,8 +13,6 @@ from rst_tune.method.schedules.base import FAMILIES, Schedule, share
 from rst_tune.method.schedules.families import Constant
 from rst_tune.registry import Registry
 
-__all__ = ["MEAN_FAMILIES", "MeanPreserving", "with_mean"]
-
 MEAN_FAMILIES: Registry[type[Schedule]] = Registry("family with a mean")
 
 
