@@ -1,6 +1,6 @@
 """SAM-ON: the perturbation is restricted to the parameters of normalization layers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
@@ -21,7 +21,6 @@ class SAMON(Rule):
     """
 
     name: ClassVar[str] = "sam-on"
-    _names: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
 
     def attach(self, model: nn.Module, base: Optimizer) -> None:  # noqa: ARG002
         """Find the parameters of the normalization layers. Raises if there are none."""
