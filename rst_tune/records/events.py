@@ -172,8 +172,8 @@ class TestRead(TrialEvent):
     error: float
 
 
-_KINDS: dict[str, type[Event]] = {
-    each.kind: each
+_VALIDATORS: dict[str, TypeAdapter[Event]] = {
+    each.kind: TypeAdapter(each)
     for each in (
         SearchStarted, ReferenceSet, PhaseEntered, TrialSampled, TrialStarted, EpochsReported, RungReached,
         TrialEnded, TestRead,
@@ -181,20 +181,17 @@ _KINDS: dict[str, type[Event]] = {
 }  # fmt: skip
 
 
-_VALIDATORS: dict[str, TypeAdapter[Event]] = {kind: TypeAdapter(each) for kind, each in _KINDS.items()}
-
-
 def parse_event(data: Mapping[str, Any]) -> Event:
     """Return the event of one JSON object; ValueError where it is none, or lacks a field."""
-    kind = _KINDS.get(str(data.get("event")))
-    if kind is None:
-        raise ValueError(f"unknown event {data.get('event')!r}")
+    kind = str(data.get("event"))
+    if kind not in _VALIDATORS:
+        raise ValueError(f"unknown event {kind!r}")
     try:
-        event = _VALIDATORS[kind.kind].validate_python(dict(data))
+        event = _VALIDATORS[kind].validate_python(dict(data))
         if isinstance(event, SearchStarted):
             _ = event.settings
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"a damaged {kind.kind!r} event: {error}") from error
+        raise ValueError(f"a damaged {kind!r} event: {error}") from error
     if isinstance(event, TrialSampled) and not event.config.is_plausible:
         raise ValueError("a damaged 'trial' event: a number of its configuration is impossible")
     return event
