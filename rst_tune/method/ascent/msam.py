@@ -1,6 +1,5 @@
 """MSAM: one pass per step, at the weights perturbed along the momentum of the base optimizer."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -14,7 +13,6 @@ from rst_tune.method.vectors import local, ratio
 BUFFERS = ("momentum_buffer", "exp_avg")
 
 
-@dataclass(kw_only=True)
 class MSAM(AheadRule):
     """eps_t = −rho · v/‖v‖ and g_t = ∇L(w_t + eps_t), v the momentum of the base optimizer before the step.
 

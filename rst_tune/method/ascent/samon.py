@@ -1,6 +1,5 @@
 """SAM-ON: the perturbation is restricted to the parameters of normalization layers."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
@@ -11,7 +10,6 @@ from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule
 from rst_tune.method.vectors import ratio
 
 
-@dataclass(kw_only=True)
 class SAMON(Rule):
     """eps = rho · g1_N/‖g1_N‖ on the parameters N of normalization layers, 0 on all others; g_rule = g2.
 

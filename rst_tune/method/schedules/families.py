@@ -123,7 +123,6 @@ class LinearGroup2(Schedule):
 
 
 @family("cos1", "1/2 + 1/2·cos(πu): falls from 1 to 0", PAPER)
-@dataclass(frozen=True)
 class Cos1(Schedule):
     """p = 1/2 + 1/2·cos(πt/T); closed form 1/2."""
 
@@ -133,7 +132,6 @@ class Cos1(Schedule):
 
 
 @family("cos2", "1 − cos1: rises from 0 to 1", PAPER)
-@dataclass(frozen=True)
 class Cos2(Schedule):
     """p = 1/2 − 1/2·cos(πt/T); closed form 1/2."""
 
@@ -143,7 +141,6 @@ class Cos2(Schedule):
 
 
 @family("sin1", "sin(πu): highest in the middle", PAPER)
-@dataclass(frozen=True)
 class Sin1(Schedule):
     """p = sin(πt/T); closed form 2/π."""
 
@@ -153,7 +150,6 @@ class Sin1(Schedule):
 
 
 @family("sin2", "1 − sin1: lowest in the middle", PAPER)
-@dataclass(frozen=True)
 class Sin2(Schedule):
     """p = 1 − sin(πt/T); closed form 1 − 2/π (the paper's table prints 2/π)."""
 

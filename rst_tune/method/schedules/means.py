@@ -29,12 +29,12 @@ class MeanPreserving(Schedule):
         self._check(share, "c", "shape")
 
     @abstractmethod
-    def extreme(self, t: int, T: int) -> float:
+    def _extreme(self, t: int, T: int) -> float:
         """Return p(t) of the extreme member with mean c."""
 
     def at(self, t: int, T: int) -> float:
         """Return c + shape·(extreme(t) − c)."""
-        return self.c + self.shape * (self.extreme(t, T) - self.c)
+        return self.c + self.shape * (self._extreme(t, T) - self.c)
 
 
 M = TypeVar("M", bound=MeanPreserving)
@@ -49,7 +49,6 @@ def _with_mean(name: str, description: str) -> Callable[[type[M]], type[M]]:
 
 
 @_with_mean("step-up", "low, then high: ascents at the end")
-@dataclass(frozen=True)
 class StepUp(MeanPreserving):
     """0, then 1 for the last c·T steps. The step in which c·T ends has its fraction, so the mean is exact.
 
@@ -57,13 +56,12 @@ class StepUp(MeanPreserving):
     (0.0, 0.0, 0.5, 1.0)
     """
 
-    def extreme(self, t: int, T: int) -> float:
+    def _extreme(self, t: int, T: int) -> float:
         """Return the part of the interval (t − 1, t] that lies in the last c·T."""
         return min(max(t - T + self.c * T, 0.0), 1.0)
 
 
 @_with_mean("step-down", "high, then low: ascents at the start")
-@dataclass(frozen=True)
 class StepDown(MeanPreserving):
     """1 for the first c·T steps, then 0.
 
@@ -71,68 +69,56 @@ class StepDown(MeanPreserving):
     (1.0, 0.5, 0.0, 0.0)
     """
 
-    def extreme(self, t: int, T: int) -> float:
+    def _extreme(self, t: int, T: int) -> float:
         """Return the part of the interval (t − 1, t] that lies in the first c·T."""
         return min(max(self.c * T - t + 1, 0.0), 1.0)
 
 
 @_with_mean("ramp-up", "a line that rises through c")
-@dataclass(frozen=True)
 class RampUp(MeanPreserving):
     """The steepest rising line with mean c: c + min(c, 1 − c)·(2t − T − 1)/(T − 1)."""
 
-    def extreme(self, t: int, T: int) -> float:
-        """Return the height of the steepest line."""
+    def _extreme(self, t: int, T: int) -> float:
         return self.c + _ramp(self.c, t, T)
 
 
 @_with_mean("ramp-down", "a line that falls through c")
-@dataclass(frozen=True)
 class RampDown(MeanPreserving):
     """The steepest falling line with mean c."""
 
-    def extreme(self, t: int, T: int) -> float:
-        """Return the height of the steepest line."""
+    def _extreme(self, t: int, T: int) -> float:
         return self.c - _ramp(self.c, t, T)
 
 
 @_with_mean("cosine-up", "half a cosine that rises through c")
-@dataclass(frozen=True)
 class CosineUp(MeanPreserving):
     """Half a cosine that rises around c: c − A·cos(π(2t − 1)/2T) with the largest A."""
 
-    def extreme(self, t: int, T: int) -> float:
-        """Return the height of the largest cosine."""
+    def _extreme(self, t: int, T: int) -> float:
         return self.c - _cosine(self.c, t, T)
 
 
 @_with_mean("cosine-down", "half a cosine that falls through c")
-@dataclass(frozen=True)
 class CosineDown(MeanPreserving):
     """Half a cosine that falls around c: c + A·cos(π(2t − 1)/2T) with the largest A."""
 
-    def extreme(self, t: int, T: int) -> float:
-        """Return the height of the largest cosine."""
+    def _extreme(self, t: int, T: int) -> float:
         return self.c + _cosine(self.c, t, T)
 
 
 @_with_mean("sine-bump", "half a sine, most ascents in the middle")
-@dataclass(frozen=True)
 class SineBump(MeanPreserving):
     """Half a sine around c, highest in the middle: c + A·(s(t) − mean s), s(t) = sin(π(2t − 1)/2T), largest A."""
 
-    def extreme(self, t: int, T: int) -> float:
-        """Return the height of the largest bump."""
+    def _extreme(self, t: int, T: int) -> float:
         return self.c + _sine(1.0 - self.c, self.c, t, T)
 
 
 @_with_mean("sine-dip", "half a sine, fewest ascents in the middle")
-@dataclass(frozen=True)
 class SineDip(MeanPreserving):
     """Half a sine around c, lowest in the middle: c − A·(s(t) − mean s) with the largest A."""
 
-    def extreme(self, t: int, T: int) -> float:
-        """Return the height of the deepest dip."""
+    def _extreme(self, t: int, T: int) -> float:
         return self.c - _sine(self.c, 1.0 - self.c, t, T)
 
 
