@@ -13,8 +13,7 @@ from torch import Tensor
 from rst_tune.errors import InputError
 from rst_tune.training.augment import Draws, crop, cutout, draw_epoch, flip, mixup
 from rst_tune.training.data import Dataset, Split
-from rst_tune.training.files import ImageFiles
-from rst_tune.training.reader import FileReader, Item
+from rst_tune.training.files import FileReader, ImageFiles, Item
 from rst_tune.training.seeds import torch_generator
 from rst_tune.training.task import Task
 

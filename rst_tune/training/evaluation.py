@@ -51,7 +51,7 @@ def measure_sharpness(model: nn.Module, loss: Callable[[], Tensor], rho: float) 
         gradients = torch.autograd.grad(here, weights, allow_unused=True)
     moved, direction = zip(*((w, g) for w, g in zip(weights, gradients, strict=True) if g is not None), strict=True)
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in direction]))
-    perturbation = WeightPerturbation()
+    here, perturbation = here.detach(), WeightPerturbation()
     try:
         perturbation.move(list(moved), list(direction), rho / float(norm) if norm > 0 else 0.0)
         with torch.no_grad():

@@ -7,7 +7,7 @@ import torch
 
 from rst_tune.errors import InputError
 from rst_tune.method.ascent.kept import Kept, keep_finite, kept_or_zero
-from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule, in_unit
+from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule
 from rst_tune.method.vectors import ratio, scaled
 
 
@@ -32,7 +32,7 @@ class FSAM(Rule):
     _mean: Kept = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        in_unit("fsam", "lam", self.lam, above_zero=False)
+        self._check_share("lam", above_zero=False)
         if not self.sigma >= 0.0:
             raise InputError(f"sigma >= 0 must hold for rule 'fsam', but got sigma = {self.sigma!r}: 0 is SAM")
 

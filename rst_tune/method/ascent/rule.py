@@ -173,6 +173,13 @@ class Rule:
             copied = {i: kept.clone() for i, kept in value.items()} if isinstance(value, dict) else int(value)
             setattr(self, f"_{name}", copied)
 
+    def _check_share(self, name: str, *, above_zero: bool = True) -> None:
+        """Raise unless the option is a share: in (0, 1], or in [0, 1)."""
+        value = getattr(self, name)
+        if not (0.0 < value <= 1.0 if above_zero else 0.0 <= value < 1.0):
+            bounds = f"0 < {name} <= 1" if above_zero else f"0 <= {name} < 1"
+            raise InputError(f"{bounds} must hold for rule {self.name!r}, but got {name} = {value!r}: it is a share")
+
     def _state_names(self) -> list[str]:
         return [f.name.removeprefix("_") for f in fields(self) if not f.init]
 
@@ -186,11 +193,3 @@ class CountingRule(Rule):
     def on_step_end(self) -> None:
         """Count one sharpness-aware iteration."""
         self._count += 1
-
-
-def in_unit(rule: str, name: str, value: float, *, above_zero: bool = True) -> None:
-    """Raise unless the option is a share: in (0, 1], or in [0, 1)."""
-    good = 0.0 < value <= 1.0 if above_zero else 0.0 <= value < 1.0
-    if not good:
-        bounds = f"0 < {name} <= 1" if above_zero else f"0 <= {name} < 1"
-        raise InputError(f"{bounds} must hold for rule {rule!r}, but got {name} = {value!r}: it is a share")

@@ -11,7 +11,7 @@ from torch import Tensor
 from rst_tune.errors import InputError, unknown_name
 from rst_tune.method.ascent.fisher import fisher_information
 from rst_tune.method.ascent.kept import expected_refreshes
-from rst_tune.method.ascent.rule import AscentContext, CountingRule, Perturbation, in_unit
+from rst_tune.method.ascent.rule import AscentContext, CountingRule, Perturbation
 from rst_tune.method.coin import hash64
 from rst_tune.method.vectors import ratio
 
@@ -48,8 +48,8 @@ class SSAM(CountingRule):
     def __post_init__(self) -> None:
         if self.mask not in MASKS:
             raise unknown_name("mask of rule ssam", self.mask, MASKS)
-        in_unit("ssam", "sparsity", self.sparsity, above_zero=False)
-        in_unit("ssam", "drop", self.drop)
+        self._check_share("sparsity", above_zero=False)
+        self._check_share("drop")
         for name in ("samples", "every"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise InputError(f"{name} >= 1 must hold for rule 'ssam', but got {name} = {getattr(self, name)!r}")

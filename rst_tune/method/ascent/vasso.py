@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 
 from rst_tune.method.ascent.kept import Kept, keep_finite
-from rst_tune.method.ascent.rule import AscentContext, CountingRule, Perturbation, in_unit
+from rst_tune.method.ascent.rule import AscentContext, CountingRule, Perturbation
 from rst_tune.method.vectors import ratio, scaled
 
 
@@ -27,7 +27,7 @@ class VASSO(CountingRule):
     _mean: Kept = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        in_unit("vasso", "theta", self.theta)
+        self._check_share("theta")
 
     @torch.no_grad()
     def perturbation(self, context: AscentContext) -> Perturbation:
