@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["InputError", "unknown_name"]
-
 
 class InputError(ValueError):
     """Wrong input. The message states the rule, the value and the remedy; nothing was started."""

@@ -1,6 +1,5 @@
 """Files that are replaced as a whole, and locks that end with the process that holds them."""
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -10,10 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+from uuid import uuid4
 
 from rst_tune.errors import InputError
-
-__all__ = ["BusyError", "atomic_file", "check_writable", "file_lock", "write_text"]
 
 # What `flock` raises on a file system that has no locks, as opposed to a lock that another process holds.
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
@@ -30,19 +28,21 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     The content is flushed to the disk before the rename, and the directory after it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.parent / f".{path.name}.{uuid4().hex}"  # not mkstemp, which ignores the umask
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def check_writable(folder: Path) -> None:
@@ -53,21 +53,6 @@ def check_writable(folder: Path) -> None:
             pass
     except (OSError, ValueError) as error:
         raise InputError(f"{folder} must be a directory that can be written to, but it is not: {error}") from error
-
-
-def _umask() -> int:
-    """Return the process's umask: mkstemp ignores it, and a shared directory relies on it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _sync_directory(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-__all__ = ["HIDDEN", "redact", "redact_text", "register_environment", "register_url"]
-
 HIDDEN = "***"
 # A shorter registered value, or one of these words, would blank out ordinary text.
 SHORTEST, SHORTEST_USER = 6, 16

@@ -6,8 +6,6 @@ from typing import Generic, TypeVar
 
 from rst_tune.errors import unknown_name
 
-__all__ = ["Entry", "Registry"]
-
 T = TypeVar("T")
 
 

@@ -36,8 +36,8 @@ FEATURES = {
 EDGES = {
     "torch's state dicts and param groups": (
         "*:state_dict", "*:load_state_dict", "*:__getstate__", "*:__setstate__", "method/wrapper.py:*param_group*",
-        "method/ascent/msam.py:_momentum", "training/checkpoint.py:*", "training/loop.py:_state",
-        "training/loop.py:_load_state", "training/function_run.py:_load", "training/stateful.py:_now",
+        "training/checkpoint.py:*", "training/*:_state", "training/*:_load_state",
+        "training/function_run.py:_load", "training/stateful.py:_now",
     ),
     "Ray's own shapes": ("tuning/backend/ray.py:*", "tuning/backend/trainable.py:*", "integrations/ray.py:*"),
     "Optuna's and transformers' own shapes": ("*:sample_relative", "integrations/transformers.py:training_step"),

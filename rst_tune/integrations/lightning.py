@@ -5,7 +5,7 @@ a callback that makes a Trainer the training of a search.
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -93,18 +93,14 @@ class LightningRST(RST):
 
         def closure() -> Tensor:
             if not first:
-                return self._repeat(parts)
+                with _unlogged(self._module):
+                    return torch.stack([part.run(trainer, self, last=part is parts[-1]) for part in parts]).sum()
             for p, grad in first.items():
                 p.grad = grad
             first.clear()
             return torch.zeros(())
 
         super().propagate(closure)
-
-    def _repeat(self, parts: Sequence["_Part"]) -> Tensor:
-        with _unlogged(self._module):
-            losses = [part.run(self._module.trainer, self, last=part is parts[-1]) for part in parts]
-        return torch.stack(losses).sum()
 
 
 class TrialCallback(Callback):  # type: ignore[misc]
@@ -207,11 +203,12 @@ class _TrainerState:
         progress.ready = progress.started = progress.processed = progress.completed = epoch
 
 
-class _Part:
+class _Part(NamedTuple):
     """A batch of an accumulation, with the state of the random generators before its first pass."""
 
-    def __init__(self, batch: Any, batch_idx: int, rng: RngState) -> None:
-        self.batch, self.batch_idx, self.rng = batch, batch_idx, rng
+    batch: Any
+    batch_idx: int
+    rng: RngState
 
     def run(self, trainer: Trainer, opt: RST, *, last: bool) -> Tensor:
         """Add the gradient of this part to `.grad` by Lightning's own closure; the first part resets it."""

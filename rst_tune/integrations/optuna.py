@@ -7,8 +7,6 @@ from rst_tune.errors import InputError
 
 try:
     import optuna
-    from optuna.distributions import BaseDistribution
-    from optuna.samplers import BaseSampler
     from optuna.trial import FixedTrial, FrozenTrial, TrialState
 except ImportError as error:
     raise ImportError("Optuna is not installed: pip install 'rst_tune[tune]'") from error
@@ -26,7 +24,7 @@ CONFIG = "rst_config"
 """The user attribute of an Optuna trial that holds its configuration."""
 
 
-class RstSampler(BaseSampler):
+class RstSampler(FrontSampler):
     """Proposes the configuration that is expected to improve the front of (error, compute) most per compute.
 
     An objective calls `suggest(trial)` and returns (error, config.compute), both minimized; the error is above 0. It
@@ -56,9 +54,8 @@ class RstSampler(BaseSampler):
         self.space, self.seed = found, seed
         self.scale = TaskScale(epochs=epochs, steps_per_epoch=1000, rho=rho)
         rough = TaskScale(epochs=epochs, steps_per_epoch=1, rho=rho, exact=False)
-        self._sampler = FrontSampler(found.sample, rough, n_startup_trials=n_startup_trials)
+        super().__init__(found.sample, rough, n_startup_trials=n_startup_trials)
         self._observed: set[int] = set()
-        self._reference: tuple[float, float] | None = None
 
     def suggest(self, trial: optuna.Trial) -> TrialConfig:
         """Return the configuration of a trial: what is trained, with its exact compute."""
@@ -78,8 +75,6 @@ class RstSampler(BaseSampler):
         """Return the parameters that the suggested values of a study mean."""
         return self.space.sample(FixedTrial(dict(suggested)))
 
-    # --- Optuna's own -------------------------------------------------------------------------------------------
-
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Take in what has finished since the last proposal, and make the next one."""
         if len(study.directions) != 2 or any(d != optuna.study.StudyDirection.MINIMIZE for d in study.directions):
@@ -90,20 +85,17 @@ class RstSampler(BaseSampler):
         trials = study.get_trials(deepcopy=False)
         for each in trials:
             if each.state is TrialState.COMPLETE and each.number not in self._observed and each.params:
-                self._observe(each)
+                self._observed.add(each.number)
+                done = self._trial(each)
+                if done is None or done.error is None:
+                    continue
+                if self._reference is None:
+                    self._reference = (derive_reference(done.error), reference_compute(bounds(self.space.horizon)[1]))
+                self.model.observe(done)
         running = [self._trial(t) for t in trials if t.state is TrialState.RUNNING and t.number != trial.number]
         pending = [t for t in running if t is not None]
-        self._sampler.prepare(pending, self._reference, (self.seed * 1_000_003 + trial.number) % 2**32)
-        self._sampler.before_trial(study, trial)
-
-    def _observe(self, frozen: FrozenTrial) -> None:
-        self._observed.add(frozen.number)
-        trial = self._trial(frozen)
-        if trial is None or trial.error is None:
-            return
-        if self._reference is None:
-            self._reference = (derive_reference(trial.error), reference_compute(bounds(self.space.horizon)[1]))
-        self._sampler.model.observe(trial)
+        self.prepare(pending, self._reference, (self.seed * 1_000_003 + trial.number) % 2**32)
+        super().before_trial(study, trial)
 
     def _trial(self, frozen: FrozenTrial) -> Trial | None:
         """Return a trial of the study as one of a search; None where its parameters are not those of the space."""
@@ -126,19 +118,3 @@ class RstSampler(BaseSampler):
             status=Status.COMPLETE if values else Status.RUNNING,
             error=float(values[0]) if values else None,
         )
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return nothing: the space is conditional."""
-        return self._sampler.infer_relative_search_space(study, trial)
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Return nothing."""
-        return self._sampler.sample_relative(study, trial, search_space)
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Return the proposed value, or a random one as long as there is no proposal."""
-        return self._sampler.sample_independent(study, trial, param_name, param_distribution)

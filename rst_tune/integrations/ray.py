@@ -101,7 +101,9 @@ def trainable(
         length = max(1, round(float(config.get("horizon", 1.0)) * epochs))
         method = _method(config, length * workload.steps_per_epoch)
         training = _with_options(workload, config).start(method, seed=int(config.get("seed", 0)), epochs=length)
-        _resume(training)
+        if (checkpoint := tune.get_checkpoint()) is not None:
+            with checkpoint.as_directory() as folder:
+                training.restore(Path(folder) / "run.pt")
         while not training.finished:
             last = training.epoch()
             compute = length / epochs * (1 + training.extra_propagation)
@@ -127,13 +129,6 @@ def _with_options(workload: FunctionWorkload, config: Mapping[str, Any]) -> Func
     options = {**workload.task.options, **{name: value for name, value in config.items() if name not in known}}
     changes = {"options": options, "steps_per_epoch": workload.steps_per_epoch}
     return replace(workload, task=workload.task.model_copy(update=changes))
-
-
-def _resume(training: Any) -> None:
-    checkpoint = tune.get_checkpoint()
-    if checkpoint is not None:
-        with checkpoint.as_directory() as folder:
-            training.restore(Path(folder) / "run.pt")
 
 
 def _report(training: Any, result: dict[str, Any]) -> None:
@@ -210,27 +205,14 @@ class FrontSearch(OptunaSearch):  # type: ignore[misc]  # Ray is untyped
     """Tune's OptunaSearch with the sampler of the search, for `trainable`: it extends the front of (error, compute).
 
     Its configurations hold schedule, rule, rho, gamma_gnr and horizon as ordinary values. A trial that a scheduler
-    stopped is not taken for a complete one.
-
-    Args:
-        space: a shipped space by name, a file, or a `Space`.
-        epochs: the length of one plain training.
-        rho: the radius of SAM.
-        seed: of the random samples.
-        n_startup_trials: how many trials are sampled at random first.
+    stopped is not taken for a complete one. The arguments are those of `rst_tune.integrations.optuna.RstSampler`.
     """
 
     def __init__(
         self, space: Any = "compute", *, epochs: int, rho: float = 0.05, seed: int = 0, n_startup_trials: int = 8
     ) -> None:
-        sampler = RstSampler(space, epochs=epochs, rho=rho, seed=seed, n_startup_trials=n_startup_trials)
-        self._rst = sampler
-        super().__init__(
-            space=sampler.sample_all,
-            sampler=sampler,
-            metric=["error", "compute"],
-            mode=["min", "min"],
-        )
+        self._rst = own = RstSampler(space, epochs=epochs, rho=rho, seed=seed, n_startup_trials=n_startup_trials)
+        super().__init__(space=own.sample_all, sampler=own, metric=["error", "compute"], mode=["min", "min"])
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         """Return the next configuration."""
@@ -238,8 +220,7 @@ class FrontSearch(OptunaSearch):  # type: ignore[misc]  # Ray is untyped
         if suggested is None:
             return None
         config = self._rst.config_of(self._rst.params_of(suggested))
-        names = ("schedule", "rule", "rule_options", "policy", "policy_options", "cap", "rho", "gamma_gnr", "horizon")
-        return {name: getattr(config, name) for name in names}
+        return {name: getattr(config, name) for name in (*Method.model_fields, "horizon")}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Take in a trial that was trained to its end."""

@@ -14,19 +14,6 @@ from rst_tune.method.ascent.rule import Closure, PerSample, Rule
 from rst_tune.method.policies import Policy
 from rst_tune.method.schedules import Schedule
 
-__all__ = [
-    "check_accelerate",
-    "check_base",
-    "check_closure",
-    "check_dense",
-    "check_method",
-    "check_numbers",
-    "check_per_sample",
-    "check_settings",
-    "recorded",
-    "wants_local_eps",
-]
-
 OLDER: Mapping[str, object] = {"policy": "coin", "policy_options": {}, "cap": None}
 """Settings that states of older versions do not have."""
 

@@ -5,8 +5,6 @@ to the seed's hash plus t steps of the golden-ratio counter. For a fixed seed X_
 larger p only adds ascents and two schedules compared on one seed share their random numbers.
 """
 
-__all__ = ["hash64", "toss", "uniform"]
-
 MASK = 0xFFFF_FFFF_FFFF_FFFF
 GOLDEN = 0x9E37_79B9_7F4A_7C15
 

@@ -9,8 +9,6 @@ from rst_tune.method.options import defaults
 from rst_tune.method.schedules import Schedule
 from rst_tune.registry import Registry
 
-__all__ = ["Listed", "describe_policies", "describe_rules", "expected_extra_propagation"]
-
 LISTED, LISTED_BATCH = 1000, 128  # ascents over which a listed cost is averaged, and the samples of their batches
 
 

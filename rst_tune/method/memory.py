@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from rst_tune.method.vectors import Scale, add_
 
-__all__ = ["Buffers", "RngState", "WeightPerturbation"]
-
 LARGE = 16384  # entries above which copying costs more than one call per tensor
 
 

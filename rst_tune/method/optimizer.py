@@ -18,8 +18,6 @@ from rst_tune.method.sharding import check_sharding, shard_group
 from rst_tune.method.vectors import local, norm, shorten_
 from rst_tune.method.wrapper import OptimizerWrapper
 
-__all__ = ["RST"]
-
 ACCUMULATED = (
     "the closure must compute the gradient of the whole batch, but gradients of other parts were accumulated before "
     "step(), whose second pass cannot repeat them: call step([closure of each part]), or use "
@@ -152,7 +150,12 @@ class RST(OptimizerWrapper):
         """
         checks.check_closure(closure)
         checks.check_accelerate()
-        t = self._next()
+        t = self.t + 1
+        if t > self.total_steps:
+            raise InputError(
+                f"t <= total_steps must hold, but this would be step {t} of {self.total_steps}: "
+                "p(t) ends there, so construct the RST with the number of steps of the training"
+            )
         accumulated = self._cleared and any(g.any() for g in self._gradients(self._with_gradient()))
         self._cleared = False
         self.base.zero_grad()
@@ -162,14 +165,6 @@ class RST(OptimizerWrapper):
         self._cleared, self._due = False, t
         self._loss = losses[0] if len(losses) == 1 else torch.stack(losses).mean()
         return self._loss
-
-    def _next(self) -> int:
-        if self.t >= self.total_steps:
-            raise InputError(
-                f"t <= total_steps must hold, but this would be step {self.t + 1} of {self.total_steps}: "
-                "p(t) ends there, so construct the RST with the number of steps of the training"
-            )
-        return self.t + 1
 
     def _propagate(self, t: int, closures: Sequence[Closure], per_sample: Sequence[PerSample] | None) -> list[Tensor]:
         """Leave the gradient of the step in `.grad` and return the losses of its first pass."""

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 from rst_tune.errors import InputError, unknown_name
 from rst_tune.registry import Registry
 
-__all__ = ["build", "defaults"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from rst_tune.errors import InputError
 from rst_tune.method.ascent.rule import Closure
 
-__all__ = ["Passes", "as_list", "is_distributed", "mean_over_ranks", "ranks_agree"]
-
 SECOND_BACKWARD = "backward through the graph a second time"
 REMEDY = "return the loss and leave the backward pass to step()"
 

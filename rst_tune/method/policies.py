@@ -11,8 +11,6 @@ from rst_tune.method import options as _options
 from rst_tune.method.coin import toss
 from rst_tune.registry import Registry
 
-__all__ = ["POLICIES", "Coin", "GradientNorm", "Policy", "build"]
-
 
 @dataclass(kw_only=True)
 class Policy:
@@ -34,7 +32,6 @@ class Policy:
         """Load the state that `state_dict` returned."""
 
 
-@dataclass(kw_only=True)
 class Coin(Policy):
     """X_t ~ Bernoulli(p(t)), a hash of (seed, t): no state, known before the first pass (Algorithm 1 of RST)."""
 
@@ -77,17 +74,12 @@ class GradientNorm(Policy):
         if not isfinite(squared_norm):
             return False
         first = self._mean is None
-        self._update(squared_norm)
+        mean = squared_norm if self._mean is None else self._mean
+        self._mean = self.delta * mean + (1.0 - self.delta) * squared_norm
+        self._variance = self.delta * self._variance + (1.0 - self.delta) * (squared_norm - self._mean) ** 2
         if first or not 0.0 < p < 1.0:
             return toss(seed, t, p)
-        assert self._mean is not None
         return squared_norm >= self._mean + NormalDist().inv_cdf(1.0 - p) * sqrt(self._variance)
-
-    def _update(self, value: float) -> None:
-        if self._mean is None:
-            self._mean = value
-        self._mean = self.delta * self._mean + (1.0 - self.delta) * value
-        self._variance = self.delta * self._variance + (1.0 - self.delta) * (value - self._mean) ** 2
 
     def state_dict(self) -> dict[str, Any]:
         """Return the running mean and variance."""

@@ -11,8 +11,6 @@ from rst_tune.method.memory import Buffers, RngState, WeightPerturbation
 from rst_tune.method.passes import Passes, is_distributed, mean_over_ranks
 from rst_tune.method.vectors import add_, local, overflowed
 
-__all__ = ["PerturbedPass"]
-
 
 class PerturbedPass:
     """Takes passes at w + eps and leaves the step's gradient in `.grad`.
@@ -47,7 +45,8 @@ class PerturbedPass:
             buffers.restore()
             after.restore()
         if g1:
-            self.mix(context, g1, [_gradient_of(p) for p in context.targets])
+            g2 = [torch.zeros_like(local(p)) if p.grad is None else local(p.grad) for p in context.targets]
+            self.mix(context, g1, g2)
         return pairs + pairs_of_pass
 
     @property
@@ -95,15 +94,7 @@ class PerturbedPass:
         if self.gamma != 1.0:
             g = list(torch._foreach_lerp(g1, g, self.gamma))
         for p, gradient in zip(context.targets, g, strict=True):
-            _set_gradient(p, gradient)
-
-
-def _gradient_of(param: Tensor) -> Tensor:
-    return torch.zeros_like(local(param)) if param.grad is None else local(param.grad)
-
-
-def _set_gradient(param: Tensor, gradient: Tensor) -> None:
-    if hasattr(param, "to_local") and param.grad is not None:
-        local(param.grad).copy_(gradient)  # the gradient of a sharded parameter is sharded, too
-    else:
-        param.grad = gradient
+            if hasattr(p, "to_local") and p.grad is not None:
+                local(p.grad).copy_(gradient)  # the gradient of a sharded parameter is sharded, too
+            else:
+                p.grad = gradient

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from rst_tune.errors import InputError
 from rst_tune.method.ascent.rule import Rule
 
-__all__ = ["check_sharding", "shard_group"]
-
 
 def shard_group(params: Sequence[Tensor]) -> Any:
     """Return the process group over which DTensors are sharded, or None for plain parameters."""

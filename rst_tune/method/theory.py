@@ -10,8 +10,6 @@ from math import fsum, inf, isfinite, log, prod, sqrt
 
 from rst_tune.errors import InputError
 
-__all__ = ["check_assumptions", "corollary1", "corollary2", "gamma_rst", "theorem1", "theorem2"]
-
 ROUNDING = 1.0 + 1e-12
 
 

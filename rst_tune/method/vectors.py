@@ -11,8 +11,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._utils import _flatten_dense_tensors
 
-__all__ = ["Scale", "add_", "dot", "is_host", "local", "norm", "overflowed", "ratio", "scaled", "shorten_"]
-
 Scale = float | Tensor
 Vector = list[Tensor]
 

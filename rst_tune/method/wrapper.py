@@ -8,8 +8,6 @@ from torch.optim import Optimizer
 from rst_tune.method.checks import check_dense
 from rst_tune.method.vectors import local
 
-__all__ = ["OptimizerWrapper"]
-
 
 class OptimizerWrapper(Optimizer):
     """Uses the param groups and the state of `base` as its own: a scheduler changes the values that the step uses."""

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
-__all__ = ["Cost", "RuleTimes", "SchedulePreview", "TrialConfig", "config_id", "trial_key"]
-
 Cost = Literal["compute", "seconds"]
 """What a training costs is counted in: forward-backward pairs, or seconds."""
 

@@ -12,21 +12,6 @@ from rst_tune.records.metric import PERCENT_ERROR, Metric
 from rst_tune.records.prior import Prior
 from rst_tune.records.trial import Phase, Role, Status
 
-__all__ = [
-    "EpochsReported",
-    "Event",
-    "PhaseEntered",
-    "ReferenceSet",
-    "RungReached",
-    "SearchStarted",
-    "TestRead",
-    "TrialEnded",
-    "TrialEvent",
-    "TrialSampled",
-    "TrialStarted",
-    "parse_event",
-]
-
 # What numpy's int64 holds: a damaged log may have any number of digits.
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 
@@ -189,8 +174,8 @@ class TestRead(TrialEvent):
     error: float
 
 
-_KINDS: dict[str, type[Event]] = {
-    each.kind: each
+_VALIDATORS: dict[str, TypeAdapter[Event]] = {
+    each.kind: TypeAdapter(each)
     for each in (
         SearchStarted, ReferenceSet, PhaseEntered, TrialSampled, TrialStarted, EpochsReported, RungReached,
         TrialEnded, TestRead,
@@ -198,20 +183,17 @@ _KINDS: dict[str, type[Event]] = {
 }  # fmt: skip
 
 
-_VALIDATORS: dict[str, TypeAdapter[Event]] = {kind: TypeAdapter(each) for kind, each in _KINDS.items()}
-
-
 def parse_event(data: Mapping[str, Any]) -> Event:
     """Return the event of one JSON object; ValueError where it is none, or lacks a field."""
-    kind = _KINDS.get(str(data.get("event")))
-    if kind is None:
-        raise ValueError(f"unknown event {data.get('event')!r}")
+    kind = str(data.get("event"))
+    if kind not in _VALIDATORS:
+        raise ValueError(f"unknown event {kind!r}")
     try:
-        event = _VALIDATORS[kind.kind].validate_python(dict(data))
+        event = _VALIDATORS[kind].validate_python(dict(data))
         if isinstance(event, SearchStarted):
             _ = event.settings
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"a damaged {kind.kind!r} event: {error}") from error
+        raise ValueError(f"a damaged {kind!r} event: {error}") from error
     if isinstance(event, TrialSampled) and not event.config.is_plausible:
         raise ValueError("a damaged 'trial' event: a number of its configuration is impossible")
     return event

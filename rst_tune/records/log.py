@@ -16,8 +16,6 @@ from rst_tune.records.events import EpochsReported, Event, parse_event
 from rst_tune.records.state import Search, SearchState
 from rst_tune.redaction import redact
 
-__all__ = ["LOG_NAME", "EventLog", "load", "new_lines", "parse_line", "read_events"]
-
 LOG_NAME = "events.jsonl"
 LONGEST_LINE = 64 * 2**20  # no event of ours comes near it; a longer line is damage
 
@@ -30,8 +28,11 @@ class EventLog:
     def __init__(self, directory: Path) -> None:
         self.path = Path(directory) / LOG_NAME
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        _end_last_line(self.path)
-        self._file = self.path.open("ab", buffering=0)
+        self._file = self.path.open("ab+", buffering=0)
+        if self._file.tell():
+            self._file.seek(-1, os.SEEK_END)
+            if self._file.read(1) != b"\n":  # a line that a killed writer left open
+                self._file.write(b"\n")
 
     def append(self, event: E) -> E:
         """Append one event with the present time, and return it with that time."""
@@ -57,16 +58,6 @@ class EventLog:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _end_last_line(path: Path) -> None:
-    """End a line that a killed writer left open, so that the next event does not join it."""
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    with path.open("rb+") as file:
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.write(b"\n")
 
 
 def parse_line(raw: bytes) -> Event:
@@ -103,14 +94,20 @@ def read_events(path: Path) -> Iterator[Event]:
                 warnings.warn(f"{path}:{number}: a damaged line was dropped ({len(raw)} bytes)", stacklevel=2)
 
 
-def load(directory: Path | str) -> Search:
-    """Return the search whose event log lies in `directory`; the path of the log itself works as well."""
+def find_log(directory: Path | str) -> Path:
+    """Return the event log in `directory`; the path of the log itself works as well."""
     directory = Path(directory)
     path = directory / LOG_NAME if directory.is_dir() or not directory.suffix else directory
     if not path.exists():
         raise InputError(
             f"a search has a file {LOG_NAME}, but {path.parent} has none: give the output directory of a run"
         )
+    return path
+
+
+def load(directory: Path | str) -> Search:
+    """Return the search whose event log lies in `directory`."""
+    path = find_log(directory)
     state = SearchState(path.parent)
     for event in read_events(path):
         state.apply(event)

@@ -8,8 +8,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["PERCENT_ERROR", "Metric"]
-
 MISSING = "–"
 MAX_DECIMALS = 8
 HUGE = 1e12

@@ -1,9 +1,9 @@
 """What the events so far amount to."""
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rst_tune.records.config import Cost
 from rst_tune.records.events import (
@@ -22,8 +22,6 @@ from rst_tune.records.events import (
 )
 from rst_tune.records.metric import Metric
 from rst_tune.records.trial import Phase, Status, Trial, devices_per_trial
-
-__all__ = ["Search", "SearchState"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +105,7 @@ class SearchState:
             case PhaseEntered():
                 self.phase = event.phase
             case TrialSampled():
-                self.trials.setdefault(event.key, _new_trial(event))
+                self.trials.setdefault(event.key, Trial(sampled_at=event.time, **_content(event)))
             case TrialEvent() if event.key in self.trials:
                 self.trials[event.key] = _advance(self.trials[event.key], event)
             case _:
@@ -125,19 +123,9 @@ class SearchState:
         )
 
 
-def _new_trial(event: TrialSampled) -> Trial:
-    return Trial(
-        key=event.key,
-        number=event.number,
-        role=event.role,
-        config_id=event.config_id,
-        config=event.config,
-        seed=event.seed,
-        epochs=event.epochs,
-        full_horizon=event.full_horizon,
-        sampled_at=event.time,
-        preview=event.preview,
-    )
+def _content(event: TrialEvent) -> dict[str, Any]:
+    """Return the fields of an event that a trial has by the same names."""
+    return {name: value for name, value in vars(event).items() if name != "time"}
 
 
 def _advance(trial: Trial, event: TrialEvent) -> Trial:
@@ -145,37 +133,19 @@ def _advance(trial: Trial, event: TrialEvent) -> Trial:
         case TrialStarted():
             # A lost trial that is started again after a resume runs anew; any other end stands.
             again = trial.status in (Status.WAITING, Status.LOST)
-            return replace(
-                trial,
-                status=Status.RUNNING if again else trial.status,
-                started_at=trial.started_at or event.time,
-                ended_at=None if again else trial.ended_at,
-                node=event.node,
-                worker=event.worker,
-                ray_trial=event.ray_trial,
-            )
+            status, ended_at = (Status.RUNNING, None) if again else (trial.status, trial.ended_at)
+            started_at = trial.started_at or event.time
+            return replace(trial, status=status, started_at=started_at, ended_at=ended_at, **_content(event))
         case EpochsReported():
-            return replace(trial, history=_extended(trial.history, event))
+            # Epochs that are known already are replaced.
+            known = {name: trial.history.get(name, [])[: event.first_epoch - 1] for name in event.metrics}
+            new = {name: [*known[name], *column] for name, column in event.metrics.items()}
+            return replace(trial, history={**trial.history, **new})
         case RungReached():
             rungs = {**trial.rungs, int(event.epoch): float(event.error)}
             return replace(trial, rungs=rungs, stopped_by_rung=event.stop)
         case TrialEnded():
-            return replace(
-                trial,
-                ended_at=event.time,
-                status=event.status,
-                reason=event.reason,
-                error=event.error,
-                pairs=event.pairs,
-                seconds=event.seconds,
-                metrics=event.metrics,
-            )
+            return replace(trial, ended_at=event.time, **_content(event))
         case TestRead():
             return replace(trial, test_error=float(event.error))
     return trial
-
-
-def _extended(history: Mapping[str, list[float]], event: EpochsReported) -> Mapping[str, list[float]]:
-    """Return the history with the reported epochs; epochs that are known already are replaced."""
-    start = event.first_epoch - 1
-    return {**history, **{name: [*history.get(name, [])[:start], *column] for name, column in event.metrics.items()}}

@@ -8,8 +8,6 @@ from enum import StrEnum
 from rst_tune.records.config import SchedulePreview, TrialConfig
 from rst_tune.records.metric import Metric
 
-__all__ = ["Phase", "Role", "Status", "Trial", "devices_per_trial", "scored_trials"]
-
 
 class Status(StrEnum):
     """How a trial stands."""

@@ -17,23 +17,6 @@ from rst_tune.errors import InputError
 from rst_tune.files import write_text
 from rst_tune.redaction import HIDDEN, redact_text, register_environment, register_url
 
-__all__ = [
-    "ARTIFACTS",
-    "FOLDER",
-    "Target",
-    "artifact_root",
-    "check_host",
-    "check_store",
-    "check_uri",
-    "connect",
-    "embedded_uri",
-    "explain",
-    "public_uri",
-    "quiet",
-    "resolve_uri",
-    "store_name",
-]
-
 FOLDER = "tracking"
 """The folder inside a search's directory that holds what tracking remembers."""
 TARGET_FILE = "target.json"

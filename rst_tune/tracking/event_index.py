@@ -9,9 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from rst_tune.analysis import pareto
-from rst_tune.errors import InputError
 from rst_tune.records import (
-    LOG_NAME,
     EpochsReported,
     Event,
     ReferenceSet,
@@ -23,11 +21,9 @@ from rst_tune.records import (
     scored_trials,
 )
 from rst_tune.records.events import TrialEvent
-from rst_tune.records.log import new_lines, parse_line
+from rst_tune.records.log import find_log, new_lines, parse_line
 from rst_tune.tracking import names
 from rst_tune.tracking.mapping import MetricPoint, milliseconds
-
-__all__ = ["Entry", "EventLogIndex"]
 
 log = logging.getLogger(__name__)
 
@@ -65,11 +61,7 @@ class EventLogIndex:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.path = Path(directory) / LOG_NAME
-        if not self.path.exists():
-            raise InputError(
-                f"a search has a file {LOG_NAME}, but {directory} has none: give the output directory of a run"
-            )
+        self.path = find_log(directory)
         self.state = SearchState(self.path.parent)
         self.entries: list[Entry] = []
         self.ends = 0

@@ -25,20 +25,6 @@ from rst_tune.records.events import TrialEvent
 from rst_tune.redaction import redact, redact_text
 from rst_tune.tracking import names
 
-__all__ = [
-    "RUNNING",
-    "Batch",
-    "DatasetRecord",
-    "MetricPoint",
-    "SearchRecord",
-    "extend_batch",
-    "front_description",
-    "front_tags",
-    "milliseconds",
-    "new_batch",
-    "search_record",
-]
-
 RUNNING = "RUNNING"
 # MLflow has no status for a trial that a rung stopped; FINISHED is kept for a trial that was trained to its end.
 STATUSES = {Status.COMPLETE: "FINISHED", Status.STOPPED: "KILLED"}

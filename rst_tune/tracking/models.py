@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-__all__ = ["log_models"]
-
 METRICS = (names.ERROR, names.TEST_ERROR, names.EXTRA_PROPAGATION)
 """Metrics of the trial's run that are those of the model as well."""
 
@@ -151,15 +149,12 @@ def _signature(model: "nn.Module", shape: list[int]) -> tuple["ModelSignature", 
     """Return the types and shapes of inputs and outputs, and an input example."""
     import numpy as np
     import torch
-    from mlflow.models import ModelSignature
-    from mlflow.types import Schema, TensorSpec
+    from mlflow.models import infer_signature
 
     example = np.zeros((1, *shape), dtype=np.float32)
     with torch.no_grad():
         output = model(torch.from_numpy(example)).numpy()
-    inputs = Schema([TensorSpec(example.dtype, (-1, *shape))])
-    outputs = Schema([TensorSpec(output.dtype, (-1, *output.shape[1:]))])
-    return ModelSignature(inputs, outputs), example
+    return infer_signature(example, output), example
 
 
 @contextmanager

@@ -25,8 +25,6 @@ from rst_tune.tracking import names
 from rst_tune.tracking.client import artifact_root, connect
 from rst_tune.tracking.mapping import RUNNING, Batch, DatasetRecord, MetricPoint, SearchRecord
 
-__all__ = ["Outcome", "PermanentStoreError", "Store", "UploadJob", "serve_uploads", "upload_pool"]
-
 # Limits of one request, set by MLflow. Metrics, parameters and tags together must not exceed the first.
 METRICS_PER_REQUEST = 1000
 NAMES_PER_REQUEST = 100
@@ -173,6 +171,13 @@ class Store:
             self._ask(self.client.update_run, run_id, status=RUNNING)
         return Outcome(run_id, rejection)
 
+    def try_upload(self, job: UploadJob) -> Outcome:
+        """Upload one batch; an error becomes part of the outcome."""
+        try:
+            return self.upload(job)
+        except Exception as error:  # noqa: BLE001 - the sync handles it
+            return Outcome(None, error)
+
     @staticmethod
     def _ask(request: Callable[..., Any], *args: Any, **options: Any) -> Any:
         from mlflow.exceptions import MlflowException
@@ -188,50 +193,35 @@ class Store:
 @contextmanager
 def upload_pool(store: Store, trials: int) -> Iterator[Callable[[list[UploadJob]], list[Outcome]]]:
     """Yield a function that uploads jobs and returns their outcomes in order; `trials` is the expected number."""
-    guard = _UploadGuard()
+    unreachable: list[Exception] = []
+
+    def guarded(worker: Callable[[UploadJob], Outcome], job: UploadJob) -> Outcome:
+        # After the first connection error every job is answered with that error, instead of one timeout per job.
+        if unreachable:
+            return Outcome(None, unreachable[0])
+        outcome = worker(job)
+        if outcome.error is not None and not isinstance(outcome.error, PermanentStoreError):
+            unreachable.append(outcome.error)
+        return outcome
+
     if trials < MIN_TRIALS_FOR_POOL:
-        yield lambda jobs: [guard(_upload_here(store), job) for job in jobs]
+        yield lambda jobs: [guarded(store.try_upload, job) for job in jobs]
         return
     free: SimpleQueue[Callable[[UploadJob], Outcome]] = SimpleQueue()
 
     def upload(job: UploadJob) -> Outcome:
         worker = free.get()
         try:
-            return guard(worker, job)
+            return guarded(worker, job)
         finally:
             free.put(worker)
 
     with ExitStack() as stack:
         remote = store.uri.startswith("http")
         for _ in range(POOL_SIZE if remote else min(POOL_SIZE, os.cpu_count() or 1)):
-            free.put(_upload_here(store) if remote else stack.enter_context(_worker_process(store.uri)))
+            free.put(store.try_upload if remote else stack.enter_context(_worker_process(store.uri)))
         threads = stack.enter_context(ThreadPoolExecutor(POOL_SIZE))
         yield lambda jobs: list(threads.map(upload, jobs))
-
-
-class _UploadGuard:
-    """After the first connection error it answers every job with that error, instead of one timeout per job."""
-
-    def __init__(self) -> None:
-        self._error: Exception | None = None
-
-    def __call__(self, upload: Callable[[UploadJob], Outcome], job: UploadJob) -> Outcome:
-        if self._error is not None:
-            return Outcome(None, self._error)
-        outcome = upload(job)
-        if not isinstance(outcome.error, PermanentStoreError):
-            self._error = outcome.error
-        return outcome
-
-
-def _upload_here(store: Store) -> Callable[[UploadJob], Outcome]:
-    def upload(job: UploadJob) -> Outcome:
-        try:
-            return store.upload(job)
-        except Exception as error:  # noqa: BLE001 - an outcome, which the sync handles
-            return Outcome(None, error)
-
-    return upload
 
 
 @contextmanager
@@ -270,13 +260,13 @@ def serve_uploads() -> None:
     # Output of libraries must not mix with the answers.
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        upload = _upload_here(Store(json.loads(sys.stdin.readline())))
+        store = Store(json.loads(sys.stdin.readline()))
         for line in sys.stdin:
             job = json.loads(line)
             batch = job["batch"]
             batch["metrics"] = [MetricPoint(**point) for point in batch["metrics"]]
             batch["dataset"] = DatasetRecord(**batch["dataset"]) if batch["dataset"] else None
-            outcome = upload(UploadJob(**{**job, "batch": Batch(**batch)}))
+            outcome = store.try_upload(UploadJob(**{**job, "batch": Batch(**batch)}))
             text = None if outcome.error is None else redact_text(str(outcome.error))
             permanent = isinstance(outcome.error, PermanentStoreError)
             answer = {"run_id": outcome.run_id, "error": text, "permanent": permanent}

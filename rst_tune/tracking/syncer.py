@@ -35,8 +35,6 @@ from rst_tune.tracking.mapping import (
 )
 from rst_tune.tracking.store import Outcome, PermanentStoreError, Store, UploadJob, upload_pool
 
-__all__ = ["SyncResult", "SyncState", "Syncer", "enqueue"]
-
 log = logging.getLogger(__name__)
 
 # Small enough that little is repeated after a crash, large enough that the state is not written all the time.

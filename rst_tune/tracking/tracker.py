@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from rst_tune.analysis.analysis import Analysis
@@ -14,8 +15,6 @@ from rst_tune.redaction import redact_text
 from rst_tune.tracking.client import quiet, resolve_uri
 from rst_tune.tracking.mapping import MetricPoint, milliseconds
 from rst_tune.tracking.syncer import Syncer, SyncResult, SyncState, enqueue
-
-__all__ = ["NullTracker", "Tracker", "has_results", "log_results", "sync"]
 
 log = logging.getLogger(__name__)
 
@@ -109,13 +108,8 @@ class Tracker:
         except Exception as error:  # noqa: BLE001 - a defect of tracking must not end a search
             result = SyncResult(pending=self._total.pending, problem=redact_text(repr(error)))
         total = self._total
-        self._total = SyncResult(
-            runs=total.runs + result.runs,
-            metrics=total.metrics + result.metrics,
-            rejected=total.rejected + result.rejected,
-            pending=result.pending,
-            problem=result.problem,
-        )
+        sums = {name: getattr(total, name) + getattr(result, name) for name in ("runs", "metrics", "rejected")}
+        self._total = replace(result, **sums)
         if result.problem:
             self._warn(result.problem)
             return min(2 * pause, MAX_RETRY_SECONDS)

@@ -25,8 +25,6 @@ from rst_tune.tracking.client import ARTIFACTS, quiet
 from rst_tune.tracking.syncer import Syncer, SyncState
 from rst_tune.tracking.tracker import LOCK_SECONDS
 
-__all__ = ["UiLinks", "serve_ui"]
-
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 120.0
 END_SECONDS = 10.0

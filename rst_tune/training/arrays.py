@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from rst_tune.errors import InputError
 
-__all__ = ["NPZ_KEYS", "as_images", "as_labels", "read_npz"]
-
 NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 

@@ -13,8 +13,6 @@ from torch.nn import functional
 
 from rst_tune.training.seeds import numpy_generator, torch_generator
 
-__all__ = ["PADDING", "Draws", "crop", "cutout", "draw_epoch", "flip", "mixup"]
-
 PADDING = 4
 
 

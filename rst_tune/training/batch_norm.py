@@ -7,8 +7,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["synchronize_batch_norm"]
-
 
 def synchronize_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
     """Return the model with batch statistics of the global batch.

@@ -3,9 +3,9 @@
 Both sources give the same order and augmentation for the same seed and epoch, from any step on.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,12 +13,9 @@ from torch import Tensor
 from rst_tune.errors import InputError
 from rst_tune.training.augment import Draws, crop, cutout, draw_epoch, flip, mixup
 from rst_tune.training.data import Dataset, Split
-from rst_tune.training.files import ImageFiles
-from rst_tune.training.reader import FileReader, Item
+from rst_tune.training.files import FileReader, ImageFiles, Item
 from rst_tune.training.seeds import torch_generator
 from rst_tune.training.task import Task
-
-__all__ = ["Batch", "Batches", "Layout", "check_batches", "make_batches"]
 
 CHUNK_VALUES = 2**21
 """Small batches are prepared several at a time, up to this many pixel values."""
@@ -54,20 +51,7 @@ class Layout:
     world: int = 1
 
 
-class Batches(Protocol):
-    """Access of a run to its data."""
-
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the training batches of an epoch from step `start` on."""
-
-    def sample(self, count: int) -> Batch:
-        """Return a fixed sample of training images, not augmented, with their (noisy) training labels."""
-
-    def evaluation(self, split: Split) -> Iterator[Batch]:
-        """Yield the images of a split that belong to this rank, in large batches."""
-
-
-def make_batches(task: Task, data: Dataset, layout: Layout, seed: int) -> Batches:
+def make_batches(task: Task, data: Dataset, layout: Layout, seed: int) -> "Batches":
     """Return the batches of `task` after checking that batch size and augmentations fit the data."""
     check_batches(task, data, layout.world)
     kind = _FileBatches if isinstance(data.train.images, ImageFiles) else _MemoryBatches
@@ -88,8 +72,20 @@ def check_batches(task: Task, data: Dataset, world: int) -> None:
         raise InputError("`resized-crop` works on images read from files; use `crop` for data in memory")
 
 
-class _Common:
-    """Normalization, the draws of an epoch, and augmentation of several batches at once."""
+class Batches(ABC):
+    """Access of a run to its data: normalization, the draws of an epoch, augmentation of several batches at once."""
+
+    @abstractmethod
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """Yield the training batches of an epoch from step `start` on."""
+
+    @abstractmethod
+    def sample(self, count: int) -> Batch:
+        """Return a fixed sample of training images, not augmented, with their (noisy) training labels."""
+
+    @abstractmethod
+    def evaluation(self, split: Split) -> Iterator[Batch]:
+        """Yield the images of a split that belong to this rank, in large batches."""
 
     def __init__(self, task: Task, data: Dataset, layout: Layout, seed: int) -> None:
         self.task, self.data, self.layout, self.seed = task, data, layout, seed
@@ -103,16 +99,9 @@ class _Common:
 
     def draws(self, epoch: int) -> Draws:
         """Return the random choices of an epoch."""
+        sizes = (len(self.data.train), self.batch_size, self.data.shape)
         alpha = self.task.recipe.mixup_alpha
-        return draw_epoch(
-            len(self.data.train),
-            self.batch_size,
-            self.data.shape,
-            self.task.augment,
-            mixup_alpha=alpha,
-            seed=self.seed,
-            epoch=epoch,
-        )
+        return draw_epoch(*sizes, self.task.augment, mixup_alpha=alpha, seed=self.seed, epoch=epoch)
 
     def normalize(self, images: Tensor) -> Tensor:
         """Return float images on the device with mean 0 and standard deviation 1 per channel."""
@@ -173,7 +162,7 @@ class _Common:
         return (stacked[:, 1:], stacked[:, :-1]) if self._halo else (stacked, stacked.roll(1, dims=1))
 
 
-class _MemoryBatches(_Common):
+class _MemoryBatches(Batches):
     """Batches from tensors, which are kept on the device if small enough."""
 
     def __init__(self, task: Task, data: Dataset, layout: Layout, seed: int) -> None:
@@ -205,7 +194,7 @@ class _MemoryBatches(_Common):
             yield self.plain(images, labels)
 
 
-class _FileBatches(_Common):
+class _FileBatches(Batches):
     """Batches from files: worker processes read and crop, the device does the rest."""
 
     def __init__(self, task: Task, data: Dataset, layout: Layout, seed: int) -> None:

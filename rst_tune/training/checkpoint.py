@@ -9,8 +9,6 @@ import torch
 
 from rst_tune.files import atomic_file
 
-__all__ = ["CheckpointError", "read_checkpoint", "write_checkpoint"]
-
 
 class CheckpointError(RuntimeError):
     """A checkpoint is missing, damaged or from another run. The message names the file."""

@@ -9,8 +9,6 @@ from rst_tune.training import metrics
 
 PHASES = ("data", "pass1", "pass2", "step", "evaluation")
 
-__all__ = ["Clock", "make_clock", "synchronize"]
-
 _Event = torch.cuda.Event
 
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from rst_tune.errors import InputError
 
-__all__ = ["Coroutine", "Stopped"]
-
 SECONDS_TO_END = 10.0
 
 

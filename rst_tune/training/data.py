@@ -18,8 +18,6 @@ from rst_tune.training.sources import Images, RawDataset, read_source
 from rst_tune.training.stratify import noisy_labels, stratified_choice
 from rst_tune.training.task import DataSpec
 
-__all__ = ["Dataset", "Split", "load_dataset"]
-
 MEASURED_FILES = 1000
 """Number of training images from which the normalization of a file set is measured."""
 
@@ -156,17 +154,15 @@ def _take(images: Images, indices: NDArray[np.int64]) -> Images:
 
 def _checked_classes(raw: RawDataset, spec: DataSpec) -> int:
     """Return the number of classes after checking that images and labels match."""
-    for images, labels, split in (
-        (raw.train, raw.train_labels, "training"),
-        (raw.test, raw.test_labels, "test"),
-    ):
+    splits = ((raw.train, raw.train_labels, "training"), (raw.test, raw.test_labels, "test"))
+    for images, labels, split in splits:
         if len(images) != len(labels) or len(labels) == 0:
             raise InputError(
                 f"the {split} split of {spec.name} needs one label per image and at least one image, "
                 f"got {len(images)} images and {len(labels)} labels"
             )
     classes = int(raw.train_labels.max()) + 1
-    for labels, split in ((raw.train_labels, "training"), (raw.test_labels, "test")):
+    for _, labels, split in splits:
         if labels.min() < 0 or labels.max() >= classes:
             raise InputError(
                 f"labels must be 0 to {classes - 1} (the largest in the training split), "
@@ -178,18 +174,10 @@ def _checked_classes(raw: RawDataset, spec: DataSpec) -> int:
         )
     if classes < 2:
         raise InputError(f"classification needs at least 2 classes, {spec.name} has labels of one class")
-    _check_same_shape(raw, spec)
+    train, test = (None if isinstance(images, ImageFiles) else images.shape[1:] for images in (raw.train, raw.test))
+    if train != test:
+        raise InputError(f"training and test images must have the same shape, {spec.name} has {train} and {test}")
     return classes
-
-
-def _check_same_shape(raw: RawDataset, spec: DataSpec) -> None:
-    if isinstance(raw.train, ImageFiles) or isinstance(raw.test, ImageFiles):
-        return
-    if raw.train.shape[1:] != raw.test.shape[1:]:
-        raise InputError(
-            f"training and test images must have the same shape, {spec.name} has {raw.train.shape[1:]} "
-            f"and {raw.test.shape[1:]}"
-        )
 
 
 def _split_indices(labels: NDArray[np.int64], spec: DataSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -13,8 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 from rst_tune.errors import InputError
 from rst_tune.training.batch_norm import synchronize_batch_norm
 
-__all__ = ["barrier", "gather", "own_share", "rank", "select_device", "sum_over_processes", "world_size", "wrap"]
-
 
 def _active() -> bool:
     return dist.is_available() and dist.is_initialized()

@@ -1,6 +1,6 @@
 """Loss and error of a model on a split, and the sharpness of its minimum."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rst_tune.method.memory import WeightPerturbation
 from rst_tune.training import metrics
 from rst_tune.training.batches import Batch
 from rst_tune.training.distributed import sum_over_processes
-
-__all__ = ["batch_loss", "evaluate", "measure_sharpness"]
 
 
 def batch_loss(outputs: Tensor, batch: Batch, *, label_smoothing: float = 0.0, reduction: str = "mean") -> Tensor:
@@ -50,28 +49,17 @@ def measure_sharpness(model: nn.Module, loss: Callable[[], Tensor], rho: float) 
     with torch.enable_grad():
         here = loss()
         gradients = torch.autograd.grad(here, weights, allow_unused=True)
-    present = [gradient for gradient in gradients if gradient is not None]
-    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in present]))
-    here = here.detach()
-    perturbed = _loss_at(weights, gradients, rho / float(norm) if norm > 0 else 0.0, loss)
+    moved, direction = zip(*((w, g) for w, g in zip(weights, gradients, strict=True) if g is not None), strict=True)
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in direction]))
+    here, perturbation = here.detach(), WeightPerturbation()
+    try:
+        perturbation.move(list(moved), list(direction), rho / float(norm) if norm > 0 else 0.0)
+        with torch.no_grad():
+            perturbed = loss()
+    finally:
+        perturbation.restore()
     return {
         metrics.SHARPNESS: float(perturbed) - float(here),
         metrics.GRADIENT_NORM: float(norm),
         metrics.SAMPLE_LOSS: float(here),
     }
-
-
-@torch.no_grad()
-def _loss_at(
-    weights: Sequence[Tensor], direction: Sequence[Tensor | None], length: float, loss: Callable[[], Tensor]
-) -> Tensor:
-    """Return the loss at weights + length * direction."""
-    originals = [weight.clone() for weight in weights]
-    try:
-        for weight, step in zip(weights, direction, strict=True):
-            if step is not None:
-                weight.add_(step, alpha=length)
-        return loss()
-    finally:
-        for weight, original in zip(weights, originals, strict=True):
-            weight.copy_(original)

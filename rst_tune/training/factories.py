@@ -15,8 +15,6 @@ from torch import nn
 
 from rst_tune.errors import InputError
 
-__all__ = ["Factory", "check_factory_name", "resolve_factory"]
-
 Factory = Callable[..., nn.Module]
 
 FACTORY_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")

@@ -1,7 +1,8 @@
-"""Images read from files on demand, cropped and resized one by one in DataLoader workers."""
+"""Images read from files on demand, cropped and resized one by one, in DataLoader workers started once per run."""
 
 import hashlib
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,11 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from rst_tune.errors import InputError
 from rst_tune.training.seeds import derive
-
-__all__ = ["ImageFiles", "UnreadableError"]
 
 RESIZE_MARGIN = 256 / 224
 """For evaluation the short side is resized to this multiple of the centre crop."""
@@ -87,3 +87,68 @@ class ImageFiles:
         raise InputError(
             f"the files of {type(self.source).__name__} cannot be listed: convert the set to an image folder"
         )
+
+
+Item = tuple[int, int, object]
+"""Number of the split, index in the split, seed of the random crop (None: centre crop)."""
+
+
+class FileReader:
+    """One DataLoader over several sets of files. Its workers are reused by every epoch and every evaluation."""
+
+    def __init__(self, splits: Sequence[ImageFiles], *, workers: int, pin_memory: bool) -> None:
+        self._sampler = _BatchSampler()
+        self._loader: DataLoader[Tensor | Exception] = DataLoader(
+            _Splits(splits),
+            batch_sampler=self._sampler,
+            collate_fn=_unchanged,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=pin_memory,
+            # Without its own generator a DataLoader draws from the global random state.
+            generator=torch.Generator().manual_seed(0),
+        )
+        self._current: object = None
+
+    def read(self, batches: Iterable[list[Item]]) -> Iterator[Tensor]:
+        """Yield the images of each batch. `batches` is consumed lazily, a few batches ahead.
+
+        The workers serve one call at a time: a later call ends this one, which then stops yielding.
+        """
+        self._sampler.batches = batches
+        current = self._current = object()
+        for images in self._loader:
+            if isinstance(images, Exception):
+                raise images
+            yield images
+            if self._current is not current:
+                return
+
+
+class _BatchSampler:
+    """The batches of the present call of `read`. A DataLoader asks its sampler for an iterator once per pass."""
+
+    batches: Iterable[list[Item]] = ()
+
+    def __iter__(self) -> Iterator[list[Item]]:
+        return iter(self.batches)
+
+
+class _Splits(Dataset[Tensor]):
+    """Several sets of files behind one index, so that one pool of workers reads them all.
+
+    A file that cannot be read is returned as its error: a worker that raised it would bury the message in a traceback.
+    """
+
+    def __init__(self, splits: Sequence[ImageFiles]) -> None:
+        self._splits = tuple(splits)
+
+    def __getitems__(self, items: list[Item]) -> Tensor | Exception:
+        try:
+            return torch.stack([self._splits[split].read(index, seed) for split, index, seed in items])
+        except (InputError, UnreadableError) as error:
+            return error
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch

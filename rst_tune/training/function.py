@@ -21,8 +21,6 @@ from rst_tune.training.task import Frozen, Method, Positive
 from rst_tune.training.user_code import UserCode, function_name
 from rst_tune.training.workload import LEAST_STEPS, StepTime, check_rules
 
-__all__ = ["FunctionTask", "FunctionWorkload"]
-
 Count = Annotated[int, Field(ge=1)]
 
 

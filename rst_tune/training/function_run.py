@@ -15,15 +15,13 @@ from torch.optim import Optimizer
 from rst_tune.errors import InputError
 from rst_tune.method.optimizer import RST
 from rst_tune.records import Metric
-from rst_tune.training import distributed, metrics
-from rst_tune.training.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from rst_tune.training import metrics
+from rst_tune.training.base import Progress, Training
+from rst_tune.training.checkpoint import CheckpointError, write_checkpoint
 from rst_tune.training.coroutine import Coroutine
-from rst_tune.training.loop import Progress
 from rst_tune.training.optimization import make_rst
 from rst_tune.training.stateful import RandomState, check_readable, check_stateful, get_state, set_state
 from rst_tune.training.task import Method
-
-__all__ = ["FunctionRun", "FunctionTrial", "RunSpec"]
 
 RESERVED = frozenset({*metrics.TIMINGS, metrics.PAIRS, metrics.EXTRA_PROPAGATION, metrics.REALIZED_EXTRA_PROPAGATION})
 OF_THE_TRIAL = (*Method.model_fields, "total_steps", "seed", "timer")
@@ -49,6 +47,22 @@ class RunSpec:
     device: str | None = None
     on_optimizer: Callable[[Optimizer, nn.Module, int], None] = lambda *_: None
     timer: Callable[[str], None] | None = None
+
+    def checked_steps(self, given: int | None) -> int:
+        """Return the steps per epoch that the function gives, after comparing them with those of the plan."""
+        planned = self.steps_per_epoch
+        steps = planned if given is None else given
+        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+            raise InputError(
+                f"steps_per_epoch must be a whole number above 0, but got {steps!r}: pass the number of step() calls "
+                "per epoch to trial.optimizer(..., steps_per_epoch=len(loader))"
+            )
+        if planned is not None and steps != planned:
+            raise InputError(
+                f"every trial must have the {planned} steps per epoch that the search was planned with, but this one "
+                f"has {steps}: the number of steps must not depend on the seed or on the node"
+            )
+        return steps
 
 
 class FunctionTrial:
@@ -82,7 +96,18 @@ class FunctionTrial:
             optimizer_class: RST, or LightningRST.
             settings: other arguments of RST: clip, scaler, eps, weight_decay_in_ascent.
         """
-        return self._run.make_optimizer(base, model, steps_per_epoch, optimizer_class, **settings)
+        run, spec = self._run, self._run.spec
+        if given := [name for name in OF_THE_TRIAL if name in settings]:
+            raise InputError(f"{', '.join(given)} come from the trial: leave them out of trial.optimizer(...)")
+        if run.optimizer is not None:
+            raise InputError("trial.optimizer must be called once: put all parameters into one base optimizer's groups")
+        run._steps_per_epoch = spec.checked_steps(steps_per_epoch)
+        spec.on_optimizer(base, model, run._steps_per_epoch)
+        fixed: dict[str, Any] = {"kind": optimizer_class, "rho": spec.rho, "seed": spec.seed, "timer": spec.timer}
+        total_steps = spec.epochs * run._steps_per_epoch
+        run.optimizer = make_rst(spec.method, base, model, total_steps=total_steps, **fixed, **settings)
+        run.model, run.extra_propagation = model, run.optimizer.expected_extra_propagation()
+        return run.optimizer
 
     def epochs(self, **state: Any) -> Iterator[int]:
         """Yield the numbers of the epochs that are left, and save and resume in between.
@@ -100,11 +125,25 @@ class FunctionTrial:
 
         For a loop that is not yours, such as a Trainer's; it calls `end_epoch` after each epoch.
         """
-        return self._run.enter_loop(state)
+        run = self._run
+        if run._in_loop:
+            raise InputError("trial.epochs() must be called once: train in one loop over it")
+        for name, each in state.items():
+            check_stateful(name, each)
+        own = {"optimizer": run.optimizer, "model": None if run.optimizer is None else run.optimizer.model}
+        known = {id(each) for each in state.values()}
+        extra = {f"trial's {name}": each for name, each in own.items() if each is not None and id(each) not in known}
+        run._objects = {**extra, **state}
+        if run._checkpoint is not None:
+            run._load(run._checkpoint)
+        run._in_loop = True
+        run._pause()
+        return run.epoch_index
 
     def restore_random_state(self) -> None:
         """Set the global random state of the checkpoint again, if there is one: a Trainer draws before it begins."""
-        self._run.restore_random_state()
+        if self._run._checkpoint is not None:
+            RandomState(self._run._checkpoint["random"]).set()
 
     def report(self, value: float | None = None, /, **values: float) -> None:
         """Report the metric of the epoch, once per epoch; other numbers are logged beside it.
@@ -113,42 +152,46 @@ class FunctionTrial:
             value: the metric on the validation data. It may be given by its name instead.
             values: the metric by its name, and other numbers.
         """
-        self._run.take_report(value, values)
+        name = self._run.spec.metric.name
+        if not self._run._in_loop:
+            raise InputError("trial.report must be called inside of the loop over trial.epochs()")
+        if value is None and name not in values:
+            raise InputError(
+                f"trial.report needs the metric {name!r}, but got {sorted(values) or 'nothing'}: "
+                f"trial.report(value, ...) or trial.report({name}=...)"
+            )
+        if reserved := RESERVED & set(values):
+            raise InputError(f"{', '.join(sorted(reserved))} are measured by the search: report them by another name")
+        found = {name: values[name] if value is None else value, **values}
+        self._run._reported = {each: _number(each, number) for each, number in found.items()}
 
     def end_epoch(self) -> None:
         """End an epoch. `epochs` calls it."""
-        self._run.end_epoch()
+        self._run._close_epoch()
+        self._run._pause()
 
 
-class FunctionRun:
-    """One training of a user's function; see `workload.Training`.
+class FunctionRun(Training):
+    """One training of a user's function.
 
     The function runs in a thread that waits at the end of each epoch. The global random state is the run's own while
     the function runs, so one process can train several runs in sequence or interleaved.
     """
 
     def __init__(self, spec: RunSpec) -> None:
-        if spec.epochs < 1:
-            raise InputError(f"`epochs` must be at least 1, got {spec.epochs}")
-        self.spec, self.seed = spec, spec.seed
-        self.device = distributed.select_device(spec.device)
-        self.status, self.epoch_index = "running", 0
-        self.history: dict[str, list[float]] = {}
+        super().__init__(spec.seed, spec.epochs, spec.device)
+        self.spec = spec
         self.optimizer: RST | None = None
         self._objects: dict[str, Any] = {}
         self._checkpoint: dict[str, Any] | None = None
         self._reported: dict[str, float] | None = None
         self._random = RandomState.seeded(spec.seed)
         self._in_loop = self._readable = False
+        self._steps_per_epoch = 0
         self._begun = 0.0
         self._coroutine = Coroutine(self._call)
 
     # --- what the worker uses -----------------------------------------------------------------------------------
-
-    @property
-    def finished(self) -> bool:
-        """True once the run is complete or diverged."""
-        return self.status != "running"
 
     @property
     def error(self) -> float | None:
@@ -161,33 +204,14 @@ class FunctionRun:
         """Number of forward-backward passes since the start."""
         return self.optimizer.pairs if self.optimizer is not None else 0.0
 
-    @property
-    def extra_propagation(self) -> float:
-        """Expected extra passes per step."""
-        return 0.0 if self.optimizer is None else self.optimizer.expected_extra_propagation()
-
-    @property
-    def last_metrics(self) -> dict[str, float]:
-        """Metrics of the last epoch."""
-        return {name: values[-1] for name, values in self.history.items()}
-
-    @property
-    def model(self) -> nn.Module:
-        """The module that the optimizer trains."""
-        self._open()
-        if self.optimizer is not None:
-            return self.optimizer.model
-        return next(each for each in self._objects.values() if isinstance(each, nn.Module))
-
     def epoch(self) -> dict[str, float]:
         """Let the function train to the end of its current epoch, and return the metrics."""
-        if self.finished:
-            raise InputError(f"a run that is {self.status} cannot be trained further: start a new one")
+        self._check_running()
         self._open()
         if not self._resume() and not self.finished:
             raise InputError(
                 f"{self.spec.name} must train in `for epoch in trial.epochs():` to the last epoch, but it left the "
-                f"loop after {self.epoch_index} of {self.spec.epochs} epochs: remove the break, the search itself "
+                f"loop after {self.epoch_index} of {self.total_epochs} epochs: remove the break, the search itself "
                 "stops trials"
             )
         return self.last_metrics
@@ -196,7 +220,7 @@ class FunctionRun:
         """Train to the end, yielding after every epoch, which is the step."""
         while not self.finished:
             measured = self.epoch()
-            yield Progress(self.epoch_index, self.spec.epochs, measured)
+            yield Progress(self.epoch_index, self.total_epochs, measured)
 
     def test(self) -> dict[str, float]:
         """Let the complete function go on after its loop, and return what it returns as the error of the test set."""
@@ -210,10 +234,6 @@ class FunctionRun:
             )
         return {metrics.TEST_ERROR: self.spec.metric.error(float(value))}
 
-    def sharpness(self) -> dict[str, float]:
-        """Return nothing: the loss of a user's function cannot be called."""
-        return {}
-
     def close(self) -> None:
         """End the function where it waits."""
         self._coroutine.close()
@@ -224,27 +244,18 @@ class FunctionRun:
         if not self._readable:
             check_readable(states)
             self._readable = True
-        state = {
-            "identity": self.identity,
-            "status": self.status,
-            "epoch_index": self.epoch_index,
-            "history": self.history,
-            "objects": states,
-            "random": self._random.state,
-        }
-        write_checkpoint(state, path)
+        write_checkpoint({**self._state(), "objects": states, "random": self._random.state}, path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue from a checkpoint of the same function, method, seed and number of epochs."""
-        state = read_checkpoint(path, self.identity)
-        try:
-            self.status, self.epoch_index, self.history = state["status"], state["epoch_index"], state["history"]
-            if self.status not in ("running", "complete") or not 0 < self.epoch_index <= self.spec.epochs:
-                raise ValueError(f"status {self.status!r} after epoch {self.epoch_index!r}")
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"the checkpoint {path} does not fit this run: {error!r}") from error
-        self._checkpoint = state
+        super().restore(path)
         self._open()
+
+    def _load_state(self, state: dict[str, Any]) -> None:
+        super()._load_state(state)
+        if self.epoch_index == 0 or self.status == "diverged":
+            raise ValueError(f"status {self.status!r} after epoch {self.epoch_index!r}")
+        self._checkpoint = state
 
     @property
     def identity(self) -> str:
@@ -286,69 +297,6 @@ class FunctionRun:
             self._random = RandomState()
             outside.set()
 
-    # --- what the function calls --------------------------------------------------------------------------------
-
-    def make_optimizer(
-        self,
-        base: Optimizer,
-        model: nn.Module,
-        steps_per_epoch: int | None,
-        optimizer_class: type[RST],
-        **settings: Any,
-    ) -> RST:
-        """Return the optimizer of the trial."""
-        given = [name for name in OF_THE_TRIAL if name in settings]
-        if given:
-            raise InputError(f"{', '.join(given)} come from the trial: leave them out of trial.optimizer(...)")
-        if self.optimizer is not None:
-            raise InputError("trial.optimizer must be called once: put all parameters into one base optimizer's groups")
-        steps = self._steps(steps_per_epoch)
-        self.spec.on_optimizer(base, model, steps)
-        self.optimizer = make_rst(
-            self.spec.method,
-            base,
-            model,
-            kind=optimizer_class,
-            total_steps=self.spec.epochs * steps,
-            rho=self.spec.rho,
-            seed=self.seed,
-            timer=self.spec.timer,
-            **settings,
-        )
-        self._steps_per_epoch = steps
-        return self.optimizer
-
-    def _steps(self, given: int | None) -> int:
-        planned = self.spec.steps_per_epoch
-        steps = planned if given is None else given
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-            raise InputError(
-                f"steps_per_epoch must be a whole number above 0, but got {steps!r}: pass the number of step() calls "
-                "per epoch to trial.optimizer(..., steps_per_epoch=len(loader))"
-            )
-        if planned is not None and steps != planned:
-            raise InputError(
-                f"every trial must have the {planned} steps per epoch that the search was planned with, but this one "
-                f"has {steps}: the number of steps must not depend on the seed or on the node"
-            )
-        return steps
-
-    def enter_loop(self, given: Mapping[str, Any]) -> int:
-        """Register what is saved, restore it, wait, and return the first epoch to train."""
-        if self._in_loop:
-            raise InputError("trial.epochs() must be called once: train in one loop over it")
-        for name, each in given.items():
-            check_stateful(name, each)
-        own = {"optimizer": self.optimizer, "model": None if self.optimizer is None else self.optimizer.model}
-        known = {id(each) for each in given.values()}
-        extra = {f"trial's {name}": each for name, each in own.items() if each is not None and id(each) not in known}
-        self._objects = {**extra, **given}
-        if self._checkpoint is not None:
-            self._load(self._checkpoint)
-        self._in_loop = True
-        self._pause()
-        return self.epoch_index
-
     def _load(self, state: dict[str, Any]) -> None:
         try:
             if set(state["objects"]) != set(self._objects):
@@ -358,31 +306,6 @@ class FunctionRun:
             RandomState(state["random"]).set()
         except Exception as error:  # the values come from a file and may have any type
             raise CheckpointError(f"the checkpoint does not fit {self.spec.name}: {error!r}") from error
-
-    def restore_random_state(self) -> None:
-        """Set the random state of the checkpoint, if there is one."""
-        if self._checkpoint is not None:
-            RandomState(self._checkpoint["random"]).set()
-
-    def take_report(self, value: float | None, values: Mapping[str, float]) -> None:
-        """Keep the numbers of this epoch."""
-        name = self.spec.metric.name
-        if not self._in_loop:
-            raise InputError("trial.report must be called inside of the loop over trial.epochs()")
-        if value is None and name not in values:
-            raise InputError(
-                f"trial.report needs the metric {name!r}, but got {sorted(values) or 'nothing'}: "
-                f"trial.report(value, ...) or trial.report({name}=...)"
-            )
-        if reserved := RESERVED & set(values):
-            raise InputError(f"{', '.join(sorted(reserved))} are measured by the search: report them by another name")
-        found = {name: values[name] if value is None else value, **values}
-        self._reported = {each: _number(each, number) for each, number in found.items()}
-
-    def end_epoch(self) -> None:
-        """Close the epoch and wait until the worker goes on."""
-        self._close_epoch()
-        self._pause()
 
     def _close_epoch(self) -> None:
         reported, opt = self._reported, self.optimizer
@@ -396,7 +319,12 @@ class FunctionRun:
                 f"each epoch must end with trial.report(...), but epoch {self.epoch_index + 1} did not: "
                 "call it once inside of the loop over trial.epochs()"
             )
-        self._check_steps(opt)
+        planned = self._steps_per_epoch
+        if (done := opt.t - planned * self.epoch_index) != planned:
+            raise InputError(
+                f"an epoch must take {planned} optimizer steps, as trial.optimizer(..., steps_per_epoch={planned}) "
+                f"says, but epoch {self.epoch_index + 1} took {done}: pass steps_per_epoch={done}"
+            )
         value = reported[self.spec.metric.name]
         if not math.isfinite(value):
             self.status = "diverged"
@@ -406,34 +334,17 @@ class FunctionRun:
                 f"no value of {self.spec.metric.name} may be better than {self.spec.metric.ideal:g}, but {value:g} was "
                 "reported: set `best` of the metric to a value that is never passed, or correct its direction"
             )
-        self._append(reported, opt)
-
-    def _check_steps(self, opt: RST) -> None:
-        planned = self._steps_per_epoch
-        done = opt.t - planned * self.epoch_index
-        if done != planned:
-            raise InputError(
-                f"an epoch must take {planned} optimizer steps, as trial.optimizer(..., steps_per_epoch={planned}) "
-                f"says, but epoch {self.epoch_index + 1} took {done}: pass steps_per_epoch={done}"
-            )
-
-    def _append(self, reported: Mapping[str, float], opt: RST) -> None:
-        """Append the numbers of the epoch to the history; a number that is new or missing is NaN elsewhere."""
         now = time.perf_counter()
-        measured = {
-            **reported,
-            metrics.EXTRA_PROPAGATION: self.extra_propagation,
-            metrics.REALIZED_EXTRA_PROPAGATION: opt.pairs / opt.t - 1,
-            metrics.PAIRS: opt.pairs,
-            metrics.SECONDS: now - self._begun,
-        }
-        for name in {**self.history, **measured}:
-            column = self.history.setdefault(name, [math.nan] * self.epoch_index)
-            column.append(measured.get(name, math.nan))
+        self._append(
+            {
+                **reported,
+                metrics.EXTRA_PROPAGATION: self.extra_propagation,
+                metrics.REALIZED_EXTRA_PROPAGATION: opt.pairs / opt.t - 1,
+                metrics.PAIRS: opt.pairs,
+                metrics.SECONDS: now - self._begun,
+            }
+        )
         self._begun, self._reported = now, None
-        self.epoch_index += 1
-        if self.epoch_index == self.spec.epochs:
-            self.status = "complete"
 
 
 def _number(name: str, value: Any) -> float:

@@ -9,39 +9,26 @@ import math
 import os
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rst_tune.errors import InputError
 from rst_tune.training import distributed, metrics
+from rst_tune.training.base import Progress, Training
 from rst_tune.training.batches import Batch, Layout, make_batches
-from rst_tune.training.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from rst_tune.training.checkpoint import write_checkpoint
 from rst_tune.training.clock import make_clock
 from rst_tune.training.data import Dataset, Split, load_dataset
 from rst_tune.training.evaluation import batch_loss, evaluate, measure_sharpness
 from rst_tune.training.optimization import autocast, learning_rate, make_base_optimizer, make_model, make_rst
-from rst_tune.training.seeds import derive, preserve_rng, seed_device
+from rst_tune.training.seeds import derive, seed_device
 from rst_tune.training.task import Method, Task
 
-__all__ = ["Progress", "Run"]
-
-Status = Literal["running", "complete", "diverged"]
 SHARPNESS_IMAGES = 512
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Position of a run; `metrics` are those of the epoch that just ended, else None."""
-
-    step: int
-    total_steps: int
-    metrics: dict[str, float] | None = None
-
-
-class Run:
+class Run(Training):
     """One training of `task` with `method`.
 
     >>> task = Task.model_validate({"recipe": {"base": "digits", "epochs": 2}})
@@ -62,15 +49,9 @@ class Run:
         device: str | torch.device | None = None,
         data: Dataset | None = None,
     ) -> None:
-        self.task, self.method, self.seed = task, method, seed
-        self.total_epochs = task.recipe.epochs if epochs is None else epochs
-        if self.total_epochs < 1:
-            raise InputError(f"`epochs` must be at least 1, got {epochs}")
-        self.device = distributed.select_device(device)
+        super().__init__(seed, task.recipe.epochs if epochs is None else epochs, device)
+        self.task, self.method = task, method
         self.data = load_dataset(task.data) if data is None else data
-        self.status: Status = "running"
-        self.epoch_index = 0
-        self.history: dict[str, list[float]] = {}
         self._build()
 
     def _build(self) -> None:
@@ -120,11 +101,6 @@ class Run:
         return self.epoch_index * self.steps_per_epoch + self._step_in_epoch
 
     @property
-    def finished(self) -> bool:
-        """True once the run is complete or diverged."""
-        return self.status != "running"
-
-    @property
     def pairs(self) -> float:
         """Number of forward-backward passes since the start, including those of a diverged epoch."""
         return self.optimizer.pairs
@@ -135,27 +111,18 @@ class Run:
         return sum(self._clock.read().values())
 
     @property
-    def last_metrics(self) -> dict[str, float]:
-        """Metrics of the last epoch with a finite loss; empty if there is none."""
-        return {name: values[-1] for name, values in self.history.items()}
-
-    @property
     def error(self) -> float | None:
         """Validation error of the last epoch with a finite loss."""
         return self.last_metrics.get(metrics.VALIDATION_ERROR)
 
-    def close(self) -> None:
-        """Do nothing: a run holds memory only."""
-
     def steps(self, count: int) -> int:
         """Train up to `count` steps within the current epoch and return the number done."""
-        if self.finished:
-            raise InputError(f"a run that is {self.status} cannot be trained further: start a new one")
+        self._check_running()
         todo = min(count, self.steps_per_epoch - self._step_in_epoch)
         if self._stream is None:
             self._stream = self._batches.epoch(self.epoch_index, self._step_in_epoch)
         self._network.train()
-        with preserve_rng(self.device):
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             self._clock.start()
             for _ in range(todo):
                 self._train_on(next(self._stream))
@@ -200,7 +167,6 @@ class Run:
 
     def _close_epoch(self, train_loss: float, error: float, loss: float) -> None:
         """Append the metrics of the epoch to the history and advance to the next epoch."""
-        self.epoch_index, self._step_in_epoch, self._stream = self.epoch_index + 1, 0, None
         measured = {
             metrics.TRAIN_LOSS: train_loss,
             metrics.VALIDATION_ERROR: error,
@@ -210,11 +176,9 @@ class Run:
             metrics.PAIRS: self.pairs,
             **self._clock.close_epoch(self.steps_per_epoch * self.task.recipe.batch_size),
         }
-        for name, value in measured.items():
-            self.history.setdefault(name, []).append(value)
+        self._append(measured)
+        self._step_in_epoch, self._stream = 0, None
         self._loss_sum.zero_()
-        if self.epoch_index == self.total_epochs:
-            self.status = "complete"
 
     def progress(self, every: int = 10) -> Iterator[Progress]:
         """Train to the end, yielding after every `every` steps and after every epoch."""
@@ -244,18 +208,6 @@ class Run:
             write_checkpoint(state, path)
         distributed.barrier()
 
-    def restore(self, path: str | os.PathLike[str]) -> None:
-        """Continue from a checkpoint of the same task, method, seed and number of epochs.
-
-        The identity in the file is compared and never used to build anything. After a CheckpointError the state of
-        this run is undefined: build a new one.
-        """
-        state = read_checkpoint(path, self.identity)
-        try:
-            self._load_state(state)
-        except Exception as error:  # the values come from a file and may have any type
-            raise CheckpointError(f"the checkpoint {path} does not fit this run: {error!r}") from error
-
     @property
     def identity(self) -> str:
         """Task, method, seed and number of epochs as JSON: all inputs of the run.
@@ -275,11 +227,8 @@ class Run:
 
     def _state(self) -> dict[str, Any]:
         return {
-            "identity": self.identity,
-            "status": self.status,
-            "epoch_index": self.epoch_index,
+            **super()._state(),
             "step_in_epoch": self._step_in_epoch,
-            "history": self.history,
             "loss_sums": distributed.gather(self._loss_sum),
             "seconds": self._clock.read(),
             "model": self.model.state_dict(),
@@ -289,10 +238,10 @@ class Run:
     def _load_state(self, state: dict[str, Any]) -> None:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.status, self.history = state["status"], state["history"]
-        self.epoch_index, self._step_in_epoch = state["epoch_index"], state["step_in_epoch"]
-        if self.status not in get_args(Status) or not 0 <= self.step_index <= self.total_steps:
-            raise ValueError(f"status {self.status!r} at step {self.step_index!r} of {self.total_steps}")
+        super()._load_state(state)
+        self._step_in_epoch = state["step_in_epoch"]
+        if not 0 <= self.step_index <= self.total_steps:
+            raise ValueError(f"step {self.step_index!r} of {self.total_steps}")
         if any(len(values) != self.epoch_index for values in self.history.values()):
             raise ValueError(f"the history must hold one value per epoch, of {self.epoch_index} epochs")
         self._loss_sum = distributed.own_share(state["loss_sums"]).to(self.device)

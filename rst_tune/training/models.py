@@ -12,8 +12,6 @@ from rst_tune.errors import InputError
 from rst_tune.registry import Registry
 from rst_tune.training.factories import Factory, check_factory_name, resolve_factory
 
-__all__ = ["MODELS", "build_model", "known_model"]
-
 Shape = tuple[int, int, int]
 
 MODELS: Registry[Factory] = Registry("model")

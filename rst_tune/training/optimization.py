@@ -15,8 +15,6 @@ from rst_tune.training.models import build_model
 from rst_tune.training.seeds import derive
 from rst_tune.training.task import Method, Recipe, Task
 
-__all__ = ["autocast", "compile_backend", "learning_rate", "make_base_optimizer", "make_model", "make_rst"]
-
 
 def learning_rate(t: int, total_steps: int, *, peak: float, warmup_steps: int = 0) -> float:
     """Return the rate of step t = 1 ... T: linear up to `peak`, then half a cosine that reaches 0 after the last step.
@@ -71,20 +69,9 @@ def make_rst(
     **settings: Any,
 ) -> RST:
     """Return the optimizer of a method; `rho` is for a method without one, `settings` are other arguments of RST."""
-    return kind(
-        base,
-        model,
-        schedule=schedules.from_dict(method.schedule),
-        total_steps=total_steps,
-        rho=rho if method.rho is None else method.rho,
-        gamma_gnr=method.gamma_gnr,
-        rule=method.rule,
-        rule_options=method.rule_options,
-        policy=method.policy,
-        policy_options=method.policy_options,
-        cap=method.cap,
-        **settings,
-    )
+    own = {**dict(method), "schedule": schedules.from_dict(method.schedule)}  # the fields are arguments of RST
+    own["rho"] = rho if method.rho is None else method.rho
+    return kind(base, model, total_steps=total_steps, **own, **settings)
 
 
 def autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:

@@ -8,8 +8,6 @@ from typing import Any
 
 from rst_tune.registry import Registry
 
-__all__ = ["RECIPES"]
-
 RECIPES: Registry[dict[str, Any]] = Registry("recipe")
 
 _PAPER = "RST paper, appendix 'Training Details'"

@@ -1,12 +1,9 @@
 """Seeds and generators as pure functions of a seed and a purpose, independent of earlier draws."""
 
 import hashlib
-from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
-
-__all__ = ["derive", "numpy_generator", "preserve_rng", "seed_device", "torch_generator"]
 
 
 def derive(*parts: object) -> int:
@@ -34,8 +31,3 @@ def seed_device(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
-
-
-def preserve_rng(device: torch.device) -> AbstractContextManager[None]:
-    """Return a context that restores the global random state on exit."""
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])

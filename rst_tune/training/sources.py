@@ -22,8 +22,6 @@ from rst_tune.training.stratify import stratified_choice
 if TYPE_CHECKING:
     from rst_tune.training.task import DataSpec
 
-__all__ = ["CLASSIFICATION_SETS", "SOURCES", "RawDataset", "read_source"]
-
 Images = NDArray[np.uint8] | ImageFiles
 Labels = NDArray[np.int64]
 

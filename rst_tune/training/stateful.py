@@ -10,8 +10,6 @@ import torch
 
 from rst_tune.errors import InputError
 
-__all__ = ["RandomState", "check_readable", "check_stateful", "get_state", "set_state"]
-
 
 def check_stateful(name: str, each: Any) -> None:
     """Raise where the state of an object cannot be saved."""

@@ -6,8 +6,6 @@ from numpy.typing import NDArray
 from rst_tune.errors import InputError
 from rst_tune.training.seeds import numpy_generator
 
-__all__ = ["noisy_labels", "quotas", "stratified_choice"]
-
 Indices = NDArray[np.int64]
 
 

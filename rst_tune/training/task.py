@@ -13,8 +13,6 @@ from rst_tune.records import PERCENT_ERROR, Metric
 from rst_tune.training.models import known_model
 from rst_tune.training.recipes import RECIPES
 
-__all__ = ["Augmentation", "DataSpec", "Method", "ModelSpec", "Recipe", "Task"]
-
 Augmentation = Literal["flip", "crop", "resized-crop", "cutout", "mixup"]
 """flip: mirror each image left to right with probability 1/2. crop: pad each side by 4 black pixels, crop back at a
 random position. resized-crop: a random area and aspect ratio, resized (image folders only). cutout: set one random

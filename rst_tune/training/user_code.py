@@ -23,8 +23,6 @@ import cloudpickle
 from rst_tune.errors import InputError
 from rst_tune.training.factories import resolve_factory
 
-__all__ = ["UserCode", "function_name"]
-
 MAX_BYTES = 20 * 2**20
 Function = Callable[..., Any]
 

@@ -6,9 +6,8 @@ starts trainings. A `Training` is one run on one worker. The worker uses nothing
 """
 
 import math
-import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -17,15 +16,14 @@ from torch import nn
 
 from rst_tune.errors import InputError
 from rst_tune.method.ascent import build
+from rst_tune.training.base import Training as Training
 from rst_tune.training.batches import check_batches
 from rst_tune.training.data import Dataset, load_dataset
 from rst_tune.training.factories import resolve_factory
-from rst_tune.training.loop import Progress, Run
+from rst_tune.training.loop import Run
 from rst_tune.training.models import build_model
 from rst_tune.training.optimization import compile_backend, make_base_optimizer
 from rst_tune.training.task import Method, Task
-
-__all__ = ["LEAST_STEPS", "ClassifierWorkload", "StepTime", "Training", "Workload", "check_rules"]
 
 # Steps of which the time is measured, however long they take: about half of them are sharpness-aware.
 LEAST_STEPS = 40
@@ -37,71 +35,6 @@ class StepTime(NamedTuple):
     seconds: float
     pairs: float
     ascent: bool
-
-
-class Training(Protocol):
-    """One training that is run epoch by epoch, saved, and continued bit for bit. Errors are minimized."""
-
-    seed: int
-    history: dict[str, list[float]]
-    """One value per epoch of every metric; `pairs` and `seconds` are among them."""
-
-    @property
-    def epoch_index(self) -> int:
-        """Number of epochs since the start."""
-
-    @property
-    def status(self) -> str:
-        """`running`, `complete` or `diverged`."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether it is complete or diverged."""
-
-    @property
-    def error(self) -> float | None:
-        """The validation error of the last epoch; None before the first one has ended."""
-
-    @property
-    def pairs(self) -> float:
-        """Number of forward-backward passes since the start."""
-
-    @property
-    def extra_propagation(self) -> float:
-        """Expected extra passes per step."""
-
-    @property
-    def last_metrics(self) -> dict[str, float]:
-        """The metrics of the last epoch."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where it trains."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The module that is trained."""
-
-    def epoch(self) -> dict[str, float]:
-        """Train to the end of the current epoch and return its metrics."""
-
-    def progress(self) -> Iterator[Progress]:
-        """Train to the end, yielding on the way."""
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a checkpoint atomically."""
-
-    def restore(self, path: str | os.PathLike[str]) -> None:
-        """Continue from a checkpoint of the same training; any other one is a CheckpointError."""
-
-    def test(self) -> dict[str, float]:
-        """Read the test set and return at least `test_error`."""
-
-    def sharpness(self) -> dict[str, float]:
-        """Return what is measured once, at the end; it may be empty."""
-
-    def close(self) -> None:
-        """Release what the training holds. It cannot be continued afterwards."""
 
 
 class Workload(Protocol):

@@ -6,13 +6,15 @@ random choices are arguments.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import ceil, cos, inf, pi, sqrt
 from statistics import NormalDist
+from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["REFERENCES", "Problem", "Settings", "ae_sam", "algorithm1"]
+__all__ = ["REFERENCES", "Problem", "Settings", "ae_sam", "algorithm1", "closed_form"]
 
 
 @dataclass(frozen=True)
@@ -229,3 +231,30 @@ REFERENCES: dict[str, Rule] = {
     "s2sam": s2sam,
     "msam": msam,
 }
+
+
+def closed_form(schedule: Any) -> float:
+    """Return the limit of the mean of p for large T, as the paper's tables print it."""
+    match schedule if isinstance(schedule, dict) else schedule.to_dict():
+        case {"family": "constant", "p": p}:
+            return p
+        case {"family": "piecewise", "a": a, "b": b}:
+            return 1.0 + 2.0 * a * b - b - a
+        case {"family": "linear", "p0": p0, "p1": p1, "u0": u0, "u1": u1}:
+            return p0 + (p1 - p0) * (0.5 - u0) / (u1 - u0)
+        case {"family": "linear_group1", "m": m}:
+            return m
+        case {"family": "linear_group2" | "cos1" | "cos2"}:
+            return 0.5
+        case {"family": "sin1"}:
+            return 2.0 / pi
+        case {"family": "sin2"}:  # the paper's table prints 2/π
+            return 1.0 - 2.0 / pi
+        case {"family": "warmup", "w": w, "then": then}:
+            return (1.0 - w) * closed_form(then)
+        case {"family": "interpolate", "points": points}:
+            inside = sum((u1 - u0) * (p0 + p1) / 2.0 for (u0, p0), (u1, p1) in pairwise(points))
+            return inside + points[0][0] * points[0][1] + (1.0 - points[-1][0]) * points[-1][1]
+        case {"c": c, "shape": _}:
+            return c
+    raise AssertionError(f"no closed form of {schedule}")

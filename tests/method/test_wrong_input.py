@@ -65,9 +65,6 @@ def test_a_probability_out_of_range_on_the_horizon():
         def at(self, t, T):
             return t / 10
 
-        def closed_form(self):
-            return 1.0
-
     rst(mlp(), p=Rising(), T=10)
     with pytest.raises(InputError, match=r"p\(t = 11\) = 1.1"):
         rst(mlp(), p=Rising(), T=11)

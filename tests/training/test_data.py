@@ -15,8 +15,7 @@ from PIL import Image
 from rst_tune.errors import InputError
 from rst_tune.training import data, sources
 from rst_tune.training.data import load_dataset
-from rst_tune.training.files import ImageFiles, UnreadableError
-from rst_tune.training.reader import FileReader
+from rst_tune.training.files import FileReader, ImageFiles, UnreadableError
 from rst_tune.training.task import DataSpec, Task
 
 GENERATOR = np.random.default_rng(0)

@@ -1,15 +1,11 @@
 """Rules that pass ahead: the only pass of a step is taken at w + eps, with eps known before it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rst_tune.method.ascent.rule import Rule
 
-__all__ = ["AheadRule"]
 
-
-@dataclass(kw_only=True)
 class AheadRule(Rule):
     """A rule without a second pass: X_t = 1 takes the only pass at w + eps, X_t = 0 at w. Zero extra pairs.
 

@@ -9,8 +9,6 @@ from rst_tune.errors import InputError
 from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule
 from rst_tune.method.vectors import ratio
 
-__all__ = ["ASAM"]
-
 
 @dataclass(kw_only=True)
 class ASAM(Rule):

@@ -9,19 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rst_tune.method.ascent.rule import (
-    PAIRS_OF_A_FORWARD,
-    AscentContext,
-    Closure,
-    PerSample,
-    Perturbation,
-    Rule,
-    in_unit,
-)
+from rst_tune.method.ascent.rule import PAIRS_OF_A_FORWARD, AscentContext, Closure, PerSample, Perturbation, Rule
 from rst_tune.method.coin import uniform
 from rst_tune.method.vectors import ratio
-
-__all__ = ["ESAM"]
 
 
 @dataclass(kw_only=True)
@@ -43,8 +33,8 @@ class ESAM(Rule):
     gamma: float = 0.5
 
     def __post_init__(self) -> None:
-        in_unit("esam", "beta", self.beta)
-        in_unit("esam", "gamma", self.gamma)
+        self._check_share("beta")
+        self._check_share("gamma")
 
     def expected_pairs(self, p: Sequence[float], batch_size: int | None = None) -> float:
         """Return 1/3 + gamma per ascent, or 1 without the data part; gamma·batch_size is rounded up."""

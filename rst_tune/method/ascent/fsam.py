@@ -1,18 +1,14 @@
 """F-SAM: the ascent follows the noise of the gradient, what is left after its running mean is subtracted."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from rst_tune.errors import InputError
-from rst_tune.method.ascent.kept import Kept, filled, keep_finite, kept_or_zero
-from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule, in_unit
+from rst_tune.method.ascent.kept import Kept, keep_finite, kept_or_zero
+from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule
 from rst_tune.method.vectors import ratio, scaled
-
-__all__ = ["FSAM"]
 
 
 @dataclass(kw_only=True)
@@ -36,7 +32,7 @@ class FSAM(Rule):
     _mean: Kept = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        in_unit("fsam", "lam", self.lam, above_zero=False)
+        self._check_share("lam", above_zero=False)
         if not self.sigma >= 0.0:
             raise InputError(f"sigma >= 0 must hold for rule 'fsam', but got sigma = {self.sigma!r}: 0 is SAM")
 
@@ -49,11 +45,3 @@ class FSAM(Rule):
         noise = list(torch._foreach_add(grads, mean, alpha=-self.sigma))
         keep_finite(self._mean, context.indices, mean, context.norm(mean))
         return Perturbation(context.params, noise, ratio(context.rho, context.norm(noise)))
-
-    def state_dict(self, trained: Mapping[int, Tensor]) -> dict[str, Any]:
-        """Return the running mean."""
-        return {"mean": filled(self._mean, trained)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the running mean."""
-        self._mean = dict(state["mean"])

@@ -10,8 +10,6 @@ from rst_tune.errors import InputError
 from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule
 from rst_tune.method.vectors import add_, ratio
 
-__all__ = ["GSAM"]
-
 
 @dataclass(kw_only=True)
 class GSAM(Rule):

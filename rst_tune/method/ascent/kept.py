@@ -1,14 +1,12 @@
 """Vectors that a rule keeps between iterations: one tensor per parameter index, never replaced by a non-finite one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import cos, fsum, pi, sin
 
 import torch
 from torch import Tensor
 
 from rst_tune.method.vectors import Scale, overflowed
-
-__all__ = ["Kept", "expected_refreshes", "filled", "keep_finite", "kept_or_zero"]
 
 Kept = dict[int, Tensor]
 
@@ -19,11 +17,6 @@ def kept_or_zero(kept: Kept, indices: list[int], like: list[Tensor]) -> list[Ten
         torch.zeros_like(tensor) if i not in kept else kept[i].to(tensor.device)
         for i, tensor in zip(indices, like, strict=True)
     ]
-
-
-def filled(kept: Kept, trained: Mapping[int, Tensor]) -> Kept:
-    """Return the kept tensors, zeros for a trained parameter without one."""
-    return {**{i: torch.zeros_like(p, requires_grad=False) for i, p in trained.items() if i not in kept}, **kept}
 
 
 def keep_finite(kept: Kept, indices: list[int], new: list[Tensor], length: Scale) -> None:

@@ -1,22 +1,20 @@
 """LookSAM: take the second pass at every k-th ascent and reuse its part orthogonal to g1 in between."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from rst_tune.errors import InputError
-from rst_tune.method.ascent.kept import Kept, expected_refreshes, filled, keep_finite
-from rst_tune.method.ascent.rule import AscentContext, Rule
+from rst_tune.method.ascent.kept import Kept, expected_refreshes, keep_finite
+from rst_tune.method.ascent.rule import AscentContext, CountingRule
 from rst_tune.method.vectors import add_, overflowed, ratio
-
-__all__ = ["LookSAM"]
 
 
 @dataclass(kw_only=True)
-class LookSAM(Rule):
+class LookSAM(CountingRule):
     """Every k-th sharpness-aware iteration g_rule = g2, and g_v = g2 − (⟨g1, g2⟩/‖g1‖²)·g1 is kept.
 
     In between g_rule = g1 + alpha·(‖g1‖/‖g_v‖)·g_v, without a second pass. Only iterations with X_t = 1 are counted.
@@ -32,7 +30,6 @@ class LookSAM(Rule):
     descends_with_g2: ClassVar[bool] = False
     k: int = 5
     alpha: float = 0.7
-    _count: int = field(default=0, init=False)
     # g_v / ‖g_v‖ by the index of the parameter. Only the direction is used, so the loss scale cancels.
     _direction: Kept = field(default_factory=dict, init=False)
 
@@ -74,15 +71,3 @@ class LookSAM(Rule):
             return
         self._direction = {i: v for i, v in self._direction.items() if i in context.indices}
         keep_finite(self._direction, context.indices, list(torch._foreach_mul(g_v, ratio(1.0, length))), length)
-
-    def on_step_end(self) -> None:
-        """Count one sharpness-aware iteration."""
-        self._count += 1
-
-    def state_dict(self, trained: Mapping[int, Tensor]) -> dict[str, Any]:
-        """Return the count and the kept direction."""
-        return {"count": self._count, "direction": filled(self._direction, trained)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the count and the kept direction."""
-        self._count, self._direction = int(state["count"]), dict(state["direction"])

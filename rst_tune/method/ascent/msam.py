@@ -1,7 +1,6 @@
 """MSAM: one pass per step, at the weights perturbed along the momentum of the base optimizer."""
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -11,12 +10,9 @@ from rst_tune.method.ascent.ahead import AheadRule
 from rst_tune.method.ascent.rule import AscentContext, Perturbation
 from rst_tune.method.vectors import local, ratio
 
-__all__ = ["MSAM"]
-
 BUFFERS = ("momentum_buffer", "exp_avg")
 
 
-@dataclass(kw_only=True)
 class MSAM(AheadRule):
     """eps_t = −rho · v/‖v‖ and g_t = ∇L(w_t + eps_t), v the momentum of the base optimizer before the step.
 
@@ -27,12 +23,12 @@ class MSAM(AheadRule):
     """
 
     name: ClassVar[str] = "msam"
-    _base: Optimizer | None = field(default=None, init=False, repr=False, compare=False)
 
     def attach(self, model: nn.Module, base: Optimizer) -> None:  # noqa: ARG002
         """Keep the base optimizer. Raises if one of its groups has no momentum."""
         for group in base.param_groups:
-            if not _momentum(group) > 0.0:
+            betas = group.get("betas")
+            if not (betas[0] if betas else group.get("momentum", 0.0)) > 0.0:
                 raise InputError(
                     f"rule 'msam' perturbs along the momentum of the base optimizer, but {type(base).__name__} has "
                     "none: give it momentum (SGD) or betas[0] > 0 (Adam, AdamW), or use rule 's2sam'"
@@ -41,19 +37,10 @@ class MSAM(AheadRule):
 
     def perturbation(self, context: AscentContext) -> Perturbation:
         """Return −rho · v/‖v‖."""
-        assert self._base is not None
-        buffers = [self._buffer(context.all_params[index]) for index in context.indices]
-        known = [(p, v) for p, v in zip(context.params, buffers, strict=True) if v is not None]
-        vectors = [v for _, v in known]
-        return Perturbation([p for p, _ in known], vectors, ratio(-context.rho, context.norm(vectors)))
-
-    def _buffer(self, param: Tensor) -> Tensor | None:
-        assert self._base is not None
-        state = self._base.state.get(param, {})
-        found = next((state[name] for name in BUFFERS if state.get(name) is not None), None)
-        return None if found is None else local(found)
-
-
-def _momentum(group: dict[str, Any]) -> float:
-    betas = group.get("betas")
-    return float(betas[0] if betas else group.get("momentum", 0.0))
+        params, vectors = list[Tensor](), list[Tensor]()
+        for param, index in zip(context.params, context.indices, strict=True):
+            state = self._base.state.get(context.all_params[index], {})
+            if (momentum := next((state[name] for name in BUFFERS if state.get(name) is not None), None)) is not None:
+                params.append(param)
+                vectors.append(local(momentum))
+        return Perturbation(params, vectors, ratio(-context.rho, context.norm(vectors)))

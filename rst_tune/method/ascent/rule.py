@@ -1,7 +1,7 @@
 """The protocol of an ascent rule: which passes an iteration takes, eps, and the gradient that results."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import fsum
 from typing import Any, ClassVar
 
@@ -12,8 +12,6 @@ from torch.optim import Optimizer
 from rst_tune.errors import InputError
 from rst_tune.method import vectors
 from rst_tune.method.vectors import Scale, ratio
-
-__all__ = ["PAIRS_OF_A_FORWARD", "AscentContext", "Closure", "PerSample", "Perturbation", "Rule", "in_unit"]
 
 Closure = Callable[[], Tensor]
 PerSample = Callable[[Tensor | None], Tensor]
@@ -88,7 +86,8 @@ class Perturbation:
 class Rule:
     """One ascent rule. The defaults are those of SAM; a rule overrides what differs.
 
-    Fields are the options of the rule. State is kept in attributes and saved by `state_dict`.
+    Fields are the options of the rule. Those without an argument (`init=False`) are its state: counts, and tensors by
+    the index of their parameter.
     """
 
     name: ClassVar[str]
@@ -146,25 +145,51 @@ class Rule:
         """Read the gradient of a step. Called in every step of a rule that `passes_ahead`."""
 
     def on_step_end(self) -> None:
-        """Count one sharpness-aware iteration."""
+        """Take notice of the end of a sharpness-aware iteration."""
 
-    def state_dict(self, trained: Mapping[int, Tensor]) -> dict[str, Any]:  # noqa: ARG002
+    def unset(self, param: Tensor) -> Tensor:
+        """Return what a parameter without a kept tensor is taken to have."""
+        return torch.zeros_like(param, requires_grad=False)
+
+    def state_dict(self, trained: Mapping[int, Tensor]) -> dict[str, Any]:
         """Return the state that a resumed run needs, as plain data and tensors.
 
         `trained` are the trained parameters by index: the keys of a state must not depend on the step, because
         torch.distributed.checkpoint loads into the state of a new optimizer.
         """
-        return {}
+        state = {name: getattr(self, f"_{name}") for name in self._state_names()}
+        for name, kept in state.items():
+            if isinstance(kept, dict):
+                state[name] = {**{i: self.unset(p) for i, p in trained.items() if i not in kept}, **kept}
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the state that `state_dict` returned."""
-        if state:
-            raise InputError(f"rule {self.name!r} has no state, but got {sorted(state)}: another rule saved it")
+        """Load a copy of the state that `state_dict` returned."""
+        names = self._state_names()
+        if set(state) != set(names):
+            own = ", ".join(names) or "no state"
+            raise InputError(f"rule {self.name!r} has {own}, but got {sorted(state)}: another rule saved it")
+        for name, value in state.items():
+            copied = {i: kept.clone() for i, kept in value.items()} if isinstance(value, dict) else int(value)
+            setattr(self, f"_{name}", copied)
+
+    def _check_share(self, name: str, *, above_zero: bool = True) -> None:
+        """Raise unless the option is a share: in (0, 1], or in [0, 1)."""
+        value = getattr(self, name)
+        if not (0.0 < value <= 1.0 if above_zero else 0.0 <= value < 1.0):
+            bounds = f"0 < {name} <= 1" if above_zero else f"0 <= {name} < 1"
+            raise InputError(f"{bounds} must hold for rule {self.name!r}, but got {name} = {value!r}: it is a share")
+
+    def _state_names(self) -> list[str]:
+        return [f.name.removeprefix("_") for f in fields(self) if not f.init]
 
 
-def in_unit(rule: str, name: str, value: float, *, above_zero: bool = True) -> None:
-    """Raise unless the option is a share: in (0, 1], or in [0, 1)."""
-    good = 0.0 < value <= 1.0 if above_zero else 0.0 <= value < 1.0
-    if not good:
-        bounds = f"0 < {name} <= 1" if above_zero else f"0 <= {name} < 1"
-        raise InputError(f"{bounds} must hold for rule {rule!r}, but got {name} = {value!r}: it is a share")
+@dataclass(kw_only=True)
+class CountingRule(Rule):
+    """A rule that counts its sharpness-aware iterations."""
+
+    _count: int = field(default=0, init=False)
+
+    def on_step_end(self) -> None:
+        """Count one sharpness-aware iteration."""
+        self._count += 1

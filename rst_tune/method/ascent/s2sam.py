@@ -1,18 +1,15 @@
 """S2-SAM: one pass per step, at the weights perturbed along the gradient of the step before."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from rst_tune.method.ascent.ahead import AheadRule
-from rst_tune.method.ascent.kept import Kept, filled, keep_finite
+from rst_tune.method.ascent.kept import Kept, keep_finite
 from rst_tune.method.ascent.rule import AscentContext, Perturbation
 from rst_tune.method.vectors import norm, overflowed, ratio
-
-__all__ = ["S2SAM"]
 
 
 @dataclass(kw_only=True)
@@ -45,11 +42,3 @@ class S2SAM(AheadRule):
             keep_finite(self._last, indices, [g.clone() for g in grads], length)
         elif not overflowed(length):
             torch._foreach_copy_([self._last[index] for index in indices], grads)
-
-    def state_dict(self, trained: Mapping[int, Tensor]) -> dict[str, Any]:
-        """Return the gradient of the last step."""
-        return {"last": filled(self._last, trained)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load a copy of the gradient of the last step, since `after_pass` writes into it."""
-        self._last = {index: last.clone() for index, last in state["last"].items()}

@@ -1,14 +1,10 @@
 """SAM: ascend by rho along the gradient, descend with the gradient there."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rst_tune.method.ascent.rule import Rule
 
-__all__ = ["SAM"]
 
-
-@dataclass(kw_only=True)
 class SAM(Rule):
     """eps = rho · g1 / ‖g1‖; g_rule = g2 = ∇L(w + eps).
 

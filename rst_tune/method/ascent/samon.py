@@ -1,6 +1,5 @@
 """SAM-ON: the perturbation is restricted to the parameters of normalization layers."""
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 from torch import nn
@@ -10,10 +9,7 @@ from rst_tune.errors import InputError
 from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule
 from rst_tune.method.vectors import ratio
 
-__all__ = ["SAMON"]
 
-
-@dataclass(kw_only=True)
 class SAMON(Rule):
     """eps = rho · g1_N/‖g1_N‖ on the parameters N of normalization layers, 0 on all others; g_rule = g2.
 
@@ -23,7 +19,6 @@ class SAMON(Rule):
     """
 
     name: ClassVar[str] = "sam-on"
-    _names: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
 
     def attach(self, model: nn.Module, base: Optimizer) -> None:  # noqa: ARG002
         """Find the parameters of the normalization layers. Raises if there are none."""

@@ -1,9 +1,9 @@
 """SSAM: perturb a subset of the entries, chosen by Fisher information or by a dynamic mask."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import cos, pi
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,17 +11,15 @@ from torch import Tensor
 from rst_tune.errors import InputError, unknown_name
 from rst_tune.method.ascent.fisher import fisher_information
 from rst_tune.method.ascent.kept import expected_refreshes
-from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule, in_unit
+from rst_tune.method.ascent.rule import AscentContext, CountingRule, Perturbation
 from rst_tune.method.coin import hash64
 from rst_tune.method.vectors import ratio
-
-__all__ = ["SSAM"]
 
 MASKS = ("fisher", "dynamic")
 
 
 @dataclass(kw_only=True)
-class SSAM(Rule):
+class SSAM(CountingRule):
     """eps = rho · m⊙g1/‖g1‖ with a mask m that is 0 on the share `sparsity` of all entries; g_rule = g2.
 
     Fisher: m keeps the entries with the largest Σ_i (∂ℓ_i)² over some samples, which needs step(closure, per_sample=…);
@@ -45,14 +43,13 @@ class SSAM(Rule):
     samples: int = 128
     every: int = 100
     drop: float = 0.5
-    _count: int = field(default=0, init=False)
     _masks: dict[int, Tensor] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.mask not in MASKS:
             raise unknown_name("mask of rule ssam", self.mask, MASKS)
-        in_unit("ssam", "sparsity", self.sparsity, above_zero=False)
-        in_unit("ssam", "drop", self.drop)
+        self._check_share("sparsity", above_zero=False)
+        self._check_share("drop")
         for name in ("samples", "every"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise InputError(f"{name} >= 1 must hold for rule 'ssam', but got {name} = {getattr(self, name)!r}")
@@ -80,7 +77,9 @@ class SSAM(Rule):
             return 0.0
         if self.mask == "fisher":
             information, pairs = fisher_information(context, self.samples)
-            self._set(context, _largest(information, self._live(information)))
+            largest = torch.zeros_like(information, dtype=torch.bool)
+            largest[information.topk(self._live(information)).indices] = True
+            self._set(context, largest)
             return pairs
         self._set(context, self._moved(context) if self._count else self._random(context))
         return 0.0
@@ -92,18 +91,9 @@ class SSAM(Rule):
         vectors = [g * mask for g, mask in zip(context.ascent_grads, masks, strict=True)]
         return Perturbation(context.params, vectors, ratio(context.rho, context.norm(context.ascent_grads)))
 
-    def on_step_end(self) -> None:
-        """Count one sharpness-aware iteration."""
-        self._count += 1
-
-    def state_dict(self, trained: Mapping[int, Tensor]) -> dict[str, Any]:
-        """Return the count and the masks."""
-        whole = {i: torch.ones_like(p, dtype=torch.bool, requires_grad=False) for i, p in trained.items()}
-        return {"count": self._count, "masks": whole | self._masks}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the count and the masks."""
-        self._count, self._masks = int(state["count"]), dict(state["masks"])
+    def unset(self, param: Tensor) -> Tensor:
+        """Return a mask of ones: a parameter that was frozen at the last refresh is perturbed until the next."""
+        return torch.ones_like(param, dtype=torch.bool, requires_grad=False)
 
     def _live(self, flat: Tensor) -> int:
         return round((1.0 - self.sparsity) * flat.numel())
@@ -114,9 +104,7 @@ class SSAM(Rule):
         self._masks = {i: part.view(p.shape) for (i, p), part in zip(members.items(), parts, strict=True)}
 
     def _mask(self, index: int, param: Tensor) -> Tensor:
-        # A parameter that was frozen at the last refresh has no mask yet: all its entries are perturbed until the next.
-        mask = self._masks.get(index)
-        return torch.ones_like(param, dtype=torch.bool) if mask is None else mask.to(param.device)
+        return self._masks[index].to(param.device) if index in self._masks else self.unset(param)
 
     def _random(self, context: AscentContext) -> Tensor:
         total = sum(p.numel() for p in _members(context).values())
@@ -126,12 +114,13 @@ class SSAM(Rule):
 
     @torch.no_grad()
     def _moved(self, context: AscentContext) -> Tensor:
-        flat = torch.cat([self._mask(i, p).flatten().cpu() for i, p in _members(context).items()])
+        members, g1 = _members(context), dict(zip(context.indices, context.g1, strict=True))
+        flat = torch.cat([self._mask(i, p).flatten().cpu() for i, p in members.items()])
+        gradient = torch.cat([g1.get(i, torch.zeros_like(p)).flatten().float().cpu() for i, p in members.items()])
         live, dead = flat.nonzero().flatten(), (~flat).nonzero().flatten()
         rate = self.drop * (1.0 + cos(pi * context.t / context.T)) / 2.0
         moving = min(int(rate * len(live)), len(dead))
-        size = _flat_gradient(context).abs()
-        flat[live[size[live].topk(moving, largest=False).indices]] = False
+        flat[live[gradient.abs()[live].topk(moving, largest=False).indices]] = False
         flat[dead[torch.randperm(len(dead), generator=_generator(context))[:moving]]] = True
         return flat
 
@@ -143,14 +132,3 @@ def _members(context: AscentContext) -> dict[int, Tensor]:
 def _generator(context: AscentContext) -> torch.Generator:
     # One generator per refresh, seeded by (seed, t), on the CPU: equal masks on all ranks, devices and resumed runs.
     return torch.Generator().manual_seed(hash64(context.seed, context.t) >> 1)
-
-
-def _largest(values: Tensor, count: int) -> Tensor:
-    flat = torch.zeros(values.numel(), dtype=torch.bool, device=values.device)
-    flat[values.topk(count).indices] = True
-    return flat
-
-
-def _flat_gradient(context: AscentContext) -> Tensor:
-    g1 = dict(zip(context.indices, context.g1, strict=True))
-    return torch.cat([g1.get(i, torch.zeros_like(p)).flatten().float().cpu() for i, p in _members(context).items()])

@@ -1,21 +1,17 @@
 """VASSO: the ascent follows a running mean of the gradients, which has less variance than one of them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from rst_tune.method.ascent.kept import Kept, filled, keep_finite
-from rst_tune.method.ascent.rule import AscentContext, Perturbation, Rule, in_unit
+from rst_tune.method.ascent.kept import Kept, keep_finite
+from rst_tune.method.ascent.rule import AscentContext, CountingRule, Perturbation
 from rst_tune.method.vectors import ratio, scaled
-
-__all__ = ["VASSO"]
 
 
 @dataclass(kw_only=True)
-class VASSO(Rule):
+class VASSO(CountingRule):
     """d_t = (1 − theta)·d_{t−1} + theta·g1, eps = rho · d_t/‖d_t‖, d_1 = g1; g_rule = g2.
 
     d is updated in sharpness-aware iterations, since those with X_t = 0 do no extra work. theta = 1 is SAM.
@@ -28,11 +24,10 @@ class VASSO(Rule):
     name: ClassVar[str] = "vasso"
     keeps_vectors: ClassVar[bool] = True
     theta: float = 0.4
-    _count: int = field(default=0, init=False)
     _mean: Kept = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        in_unit("vasso", "theta", self.theta)
+        self._check_share("theta")
 
     @torch.no_grad()
     def perturbation(self, context: AscentContext) -> Perturbation:
@@ -44,15 +39,3 @@ class VASSO(Rule):
         length = context.norm(mean)
         keep_finite(self._mean, context.indices, mean, length)
         return Perturbation(context.params, mean, ratio(context.rho, length))
-
-    def on_step_end(self) -> None:
-        """Count one sharpness-aware iteration."""
-        self._count += 1
-
-    def state_dict(self, trained: Mapping[int, Tensor]) -> dict[str, Any]:
-        """Return the count and the running mean."""
-        return {"count": self._count, "mean": filled(self._mean, trained)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the count and the running mean."""
-        self._count, self._mean = int(state["count"]), dict(state["mean"])

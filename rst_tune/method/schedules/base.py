@@ -1,16 +1,15 @@
 """The base class of schedules: a frozen value that maps t = 1 … T to a probability in a checked range."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import lru_cache
 from math import fsum, isfinite
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from rst_tune.errors import InputError
 from rst_tune.registry import Registry
-
-__all__ = ["FAMILIES", "Schedule", "checked_probability", "share", "steps_in"]
 
 FAMILIES: Registry[type["Schedule"]] = Registry("schedule family")
 
@@ -22,7 +21,7 @@ ROUNDING = 1e-12
 class Schedule(ABC):
     """The scheduling function p(t) of RST (Algorithm 1): X_t is 1 with probability p(t), t = 1 … T.
 
-    A subclass declares its parameters as fields and implements `at` and `closed_form`.
+    A subclass declares its parameters as fields and implements `at`.
     """
 
     family: ClassVar[str]
@@ -30,10 +29,6 @@ class Schedule(ABC):
     @abstractmethod
     def at(self, t: int, T: int) -> float:
         """Return p(t) by the formula, without any check."""
-
-    @abstractmethod
-    def closed_form(self) -> float:
-        """Return the limit of the mean of p for large T, as the paper's tables print it."""
 
     def __call__(self, t: int, T: int) -> float:
         """Return p(t). Raises for t outside 1 … T and for p outside [0, 1]."""
@@ -58,6 +53,24 @@ class Schedule(ABC):
         written = ",".join(f"{field.name}={_text(getattr(self, field.name))}" for field in fields(self))
         return f"{self.family}:{written}" if written else self.family
 
+    def _check(self, check: Callable[[str, Any], float], *names: str) -> None:
+        for name in names:
+            object.__setattr__(self, name, check(name, getattr(self, name)))
+
+
+S = TypeVar("S", bound=Schedule)
+
+
+def family(name: str, description: str, citation: str = "") -> Callable[[type[S]], type[S]]:
+    """Return a decorator that names a class of schedules and registers it."""
+
+    def decorate(kind: type[S]) -> type[S]:
+        kind.family = name
+        FAMILIES.add(name, kind, description, citation)
+        return kind
+
+    return decorate
+
 
 def checked_probability(value: float, *, t: int, what: object, T: int | None = None) -> float:
     """Return `value` as a probability, or raise with the t and the value."""
@@ -72,10 +85,16 @@ def checked_probability(value: float, *, t: int, what: object, T: int | None = N
     )
 
 
-def share(name: str, value: float) -> float:
-    """Return `value` as a float in [0, 1], or raise with its name."""
+def number(name: str, value: float) -> float:
+    """Return `value` as a finite float, or raise with its name."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise InputError(f"{name} must be a finite number, but got {value!r}")
+    return float(value)
+
+
+def share(name: str, value: float) -> float:
+    """Return `value` as a float in [0, 1], or raise with its name."""
+    number(name, value)
     if not 0.0 <= value <= 1.0:
         raise InputError(f"0 <= {name} <= 1 must hold, but got {name} = {value!r}: it is a share")
     return float(value)

@@ -3,15 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 from rst_tune.errors import InputError
-from rst_tune.method.schedules.base import FAMILIES, Schedule, share, steps_in
-
-__all__ = ["Interpolate", "Warmup"]
+from rst_tune.method.schedules.base import Schedule, family, share, steps_in
 
 
-@FAMILIES.register("warmup", "p = 0 for the first share w of training, then another schedule on the remaining steps")
+@family("warmup", "p = 0 for the first share w of training, then another schedule on the remaining steps")
 @dataclass(frozen=True)
 class Warmup(Schedule):
     """p(t) = 0 for t <= w·T, else then(t − W, T − W) with W = ⌊w·T⌋; closed form (1 − w) times that of `then`.
@@ -23,12 +20,11 @@ class Warmup(Schedule):
     (0.0, 0.0, 0.8, 0.8)
     """
 
-    family: ClassVar[str] = "warmup"
     w: float
     then: Schedule
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "w", share("w", self.w))
+        self._check(share, "w")
         if self.w == 1.0:
             raise InputError("w < 1 must hold, but got w = 1.0: no step would remain for the schedule that follows")
         if not isinstance(self.then, Schedule):
@@ -39,12 +35,8 @@ class Warmup(Schedule):
         W = steps_in(self.w, T)
         return 0.0 if t <= W else self.then.at(t - W, T - W)
 
-    def closed_form(self) -> float:
-        """Return (1 − w) times the closed form of `then`."""
-        return (1.0 - self.w) * self.then.closed_form()
 
-
-@FAMILIES.register("interpolate", "straight lines between knots (u, p); flat before the first and after the last")
+@family("interpolate", "straight lines between knots (u, p); flat before the first and after the last")
 @dataclass(frozen=True)
 class Interpolate(Schedule):
     """The polygon through the knots (u_i, p_i), u = t/T, flat outside them; closed form its integral over u.
@@ -53,7 +45,6 @@ class Interpolate(Schedule):
     1.0
     """
 
-    family: ClassVar[str] = "interpolate"
     points: tuple[tuple[float, float], ...]
 
     def __post_init__(self) -> None:
@@ -66,12 +57,6 @@ class Interpolate(Schedule):
             if u0 <= u <= u1:
                 return p0 + (p1 - p0) * (u - u0) / (u1 - u0)
         return self.points[0][1] if u < self.points[0][0] else self.points[-1][1]
-
-    def closed_form(self) -> float:
-        """Return the area under the polygon."""
-        inside = sum((u1 - u0) * (p0 + p1) / 2.0 for (u0, p0), (u1, p1) in pairwise(self.points))
-        (first_u, first_p), (last_u, last_p) = self.points[0], self.points[-1]
-        return inside + first_u * first_p + (1.0 - last_u) * last_p
 
 
 def _knots(points: Iterable[Iterable[float]]) -> tuple[tuple[float, float], ...]:

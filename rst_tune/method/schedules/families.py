@@ -1,18 +1,15 @@
 """The paper's scheduling functions: constant, piecewise, linear, trigonometric. u = t/T throughout."""
 
 from dataclasses import dataclass
-from math import cos, isfinite, pi, sin
-from typing import ClassVar
+from math import cos, pi, sin
 
 from rst_tune.errors import InputError
-from rst_tune.method.schedules.base import FAMILIES, Schedule, checked_probability, share, steps_in
-
-__all__ = ["Constant", "Cos1", "Cos2", "Linear", "LinearGroup1", "LinearGroup2", "Piecewise", "Sin1", "Sin2"]
+from rst_tune.method.schedules.base import ROUNDING, Schedule, checked_probability, family, number, share, steps_in
 
 PAPER = "Zhao, Zhang and Hu, Randomized Sharpness-Aware Training, 2022"
 
 
-@FAMILIES.register("constant", "p(t) = p", PAPER)
+@family("constant", "p(t) = p", PAPER)
 @dataclass(frozen=True)
 class Constant(Schedule):
     """p(t) = a_c, the constant family of the paper; the mean is a_c.
@@ -21,22 +18,17 @@ class Constant(Schedule):
     (0.5, 'constant:p=0.5')
     """
 
-    family: ClassVar[str] = "constant"
     p: float
 
     def __post_init__(self) -> None:
-        _check_at_construction(self, ("p",))
+        _check_probability(self, "p")
 
     def at(self, t: int, T: int) -> float:  # noqa: ARG002
         """Return p."""
         return self.p
 
-    def closed_form(self) -> float:
-        """Return p."""
-        return self.p
 
-
-@FAMILIES.register("piecewise", "p(t) = a while t <= b·T, then 1 − a", PAPER)
+@family("piecewise", "p(t) = a while t <= b·T, then 1 − a", PAPER)
 @dataclass(frozen=True)
 class Piecewise(Schedule):
     """p(t) = a for t <= b·T, else 1 − a; closed form of the mean 1 + 2ab − b − a.
@@ -45,24 +37,19 @@ class Piecewise(Schedule):
     [0.2, 0.8]
     """
 
-    family: ClassVar[str] = "piecewise"
     a: float
     b: float
 
     def __post_init__(self) -> None:
-        _check_at_construction(self, ("a",))
-        object.__setattr__(self, "b", share("b", self.b))
+        _check_probability(self, "a")
+        self._check(share, "b")
 
     def at(self, t: int, T: int) -> float:
         """Return a in the first stage, 1 − a in the second."""
         return self.a if t <= steps_in(self.b, T) else 1.0 - self.a
 
-    def closed_form(self) -> float:
-        """Return 1 + 2ab − b − a."""
-        return 1.0 + 2.0 * self.a * self.b - self.b - self.a
 
-
-@FAMILIES.register("linear", "the straight line through (u0, p0) and (u1, p1), u = t/T", PAPER)
+@family("linear", "the straight line through (u0, p0) and (u1, p1), u = t/T", PAPER)
 @dataclass(frozen=True)
 class Linear(Schedule):
     """The line through (u0·T, p0) and (u1·T, p1); closed form of the mean p(T/2).
@@ -71,18 +58,22 @@ class Linear(Schedule):
     0.5
     """
 
-    family: ClassVar[str] = "linear"
     p0: float
     p1: float
     u0: float = 0.0
     u1: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("p0", "p1", "u0", "u1"):
-            _number(self, name)
+        self._check(number, "p0", "p1", "u0", "u1")
         if self.u0 == self.u1:
             raise InputError(f"u0 != u1 must hold, but both are {self.u0!r}: two points at one time fix no line")
-        _check_ends(self._at_share(0.0), self._at_share(1.0), str(self))
+        # A line is extreme at its ends, so a line that is right at t -> 0 and at t = T is right for every T.
+        for where, value in (("t -> 0", self._at_share(0.0)), ("t = T", self._at_share(1.0))):
+            if not -ROUNDING <= value <= 1.0 + ROUNDING:
+                raise InputError(
+                    f"0 <= p(t) <= 1 must hold for every t, but p({where}) = {value!r} in {self}: "
+                    "move its two points, nothing is clamped"
+                )
 
     def _at_share(self, u: float) -> float:
         return self.p0 + (self.p1 - self.p0) * (u - self.u0) / (self.u1 - self.u0)
@@ -91,12 +82,8 @@ class Linear(Schedule):
         """Return the height of the line at t/T."""
         return self._at_share(t / T)
 
-    def closed_form(self) -> float:
-        """Return p(T/2)."""
-        return self._at_share(0.5)
 
-
-@FAMILIES.register("linear_group1", "rising line through (T/2, m) and (0, 0) or (T, 1)", PAPER)
+@family("linear_group1", "rising line through (T/2, m) and (0, 0) or (T, 1)", PAPER)
 @dataclass(frozen=True)
 class LinearGroup1(Schedule):
     """p = 2mu when m <= 1/2, else m + (1 − m)(2u − 1): the paper's first linear group; closed form m.
@@ -105,23 +92,18 @@ class LinearGroup1(Schedule):
     (0.5, 1.0)
     """
 
-    family: ClassVar[str] = "linear_group1"
     m: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "m", share("m", self.m))
+        self._check(share, "m")
 
     def at(self, t: int, T: int) -> float:
         """Return the height of the line at t/T."""
         u = t / T
         return 2.0 * self.m * u if self.m <= 0.5 else self.m + (1.0 - self.m) * (2.0 * u - 1.0)
 
-    def closed_form(self) -> float:
-        """Return m."""
-        return self.m
 
-
-@FAMILIES.register("linear_group2", "line through (0, b) and (T/2, 1/2)", PAPER)
+@family("linear_group2", "line through (0, b) and (T/2, 1/2)", PAPER)
 @dataclass(frozen=True)
 class LinearGroup2(Schedule):
     """p = b + (1 − 2b)u: the paper's second linear group; closed form 1/2.
@@ -130,103 +112,53 @@ class LinearGroup2(Schedule):
     0.8
     """
 
-    family: ClassVar[str] = "linear_group2"
     b: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "b", share("b", self.b))
+        self._check(share, "b")
 
     def at(self, t: int, T: int) -> float:
         """Return the height of the line at t/T."""
         return self.b + (1.0 - 2.0 * self.b) * t / T
 
-    def closed_form(self) -> float:
-        """Return 1/2."""
-        return 0.5
 
-
-@FAMILIES.register("cos1", "1/2 + 1/2·cos(πu): falls from 1 to 0", PAPER)
-@dataclass(frozen=True)
+@family("cos1", "1/2 + 1/2·cos(πu): falls from 1 to 0", PAPER)
 class Cos1(Schedule):
     """p = 1/2 + 1/2·cos(πt/T); closed form 1/2."""
-
-    family: ClassVar[str] = "cos1"
 
     def at(self, t: int, T: int) -> float:
         """Return 1/2 + 1/2·cos(πt/T)."""
         return 0.5 + 0.5 * cos(pi * t / T)
 
-    def closed_form(self) -> float:
-        """Return 1/2."""
-        return 0.5
 
-
-@FAMILIES.register("cos2", "1 − cos1: rises from 0 to 1", PAPER)
-@dataclass(frozen=True)
+@family("cos2", "1 − cos1: rises from 0 to 1", PAPER)
 class Cos2(Schedule):
     """p = 1/2 − 1/2·cos(πt/T); closed form 1/2."""
-
-    family: ClassVar[str] = "cos2"
 
     def at(self, t: int, T: int) -> float:
         """Return 1/2 − 1/2·cos(πt/T)."""
         return 0.5 - 0.5 * cos(pi * t / T)
 
-    def closed_form(self) -> float:
-        """Return 1/2."""
-        return 0.5
 
-
-@FAMILIES.register("sin1", "sin(πu): highest in the middle", PAPER)
-@dataclass(frozen=True)
+@family("sin1", "sin(πu): highest in the middle", PAPER)
 class Sin1(Schedule):
     """p = sin(πt/T); closed form 2/π."""
-
-    family: ClassVar[str] = "sin1"
 
     def at(self, t: int, T: int) -> float:
         """Return sin(πt/T)."""
         return sin(pi * t / T)
 
-    def closed_form(self) -> float:
-        """Return 2/π."""
-        return 2.0 / pi
 
-
-@FAMILIES.register("sin2", "1 − sin1: lowest in the middle", PAPER)
-@dataclass(frozen=True)
+@family("sin2", "1 − sin1: lowest in the middle", PAPER)
 class Sin2(Schedule):
     """p = 1 − sin(πt/T); closed form 1 − 2/π (the paper's table prints 2/π)."""
-
-    family: ClassVar[str] = "sin2"
 
     def at(self, t: int, T: int) -> float:
         """Return 1 − sin(πt/T)."""
         return 1.0 - sin(pi * t / T)
 
-    def closed_form(self) -> float:
-        """Return 1 − 2/π."""
-        return 1.0 - 2.0 / pi
 
-
-def _number(schedule: Schedule, name: str) -> float:
-    value = getattr(schedule, name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise InputError(f"{name} must be a finite number, but got {value!r}")
-    object.__setattr__(schedule, name, float(value))
-    return float(value)
-
-
-def _check_at_construction(schedule: Schedule, names: tuple[str, ...]) -> None:
-    for name in names:
-        checked_probability(_number(schedule, name), t=1, what=f"{schedule.family}:{name}={getattr(schedule, name)!r}")
-
-
-def _check_ends(first: float, last: float, what: str) -> None:
-    # A line is extreme at its ends, so a line that is right at t -> 0 and at t = T is right for every T.
-    for where, value in (("t -> 0", first), ("t = T", last)):
-        if not -1e-12 <= value <= 1.0 + 1e-12:
-            raise InputError(
-                f"0 <= p(t) <= 1 must hold for every t, but p({where}) = {value!r} in {what}: "
-                "move its two points, nothing is clamped"
-            )
+def _check_probability(schedule: Schedule, name: str) -> None:
+    value = number(name, getattr(schedule, name))
+    checked_probability(value, t=1, what=f"{schedule.family}:{name}={value!r}")
+    object.__setattr__(schedule, name, value)

@@ -17,8 +17,6 @@ from math import cos, fsum, pi, sqrt
 from rst_tune.method.schedules.base import Schedule
 from rst_tune.method.schedules.means import MeanPreserving
 
-__all__ = ["Functionals", "functionals"]
-
 STEPS = 64
 _U = [(t - 0.5) / STEPS for t in range(1, STEPS + 1)]
 _LR = [0.5 * (1 + cos(pi * u)) for u in _U]

@@ -5,44 +5,50 @@ distance from the constant c inside [0, 1]; shape in [0, 1] is the fraction of t
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import cos, pi, sin
-from typing import ClassVar
+from typing import TypeVar
 
-from rst_tune.method.schedules.base import FAMILIES, Schedule, share
+from rst_tune.method.schedules.base import Schedule, family, share
 from rst_tune.method.schedules.families import Constant
 from rst_tune.registry import Registry
 
-__all__ = ["MEAN_FAMILIES", "MeanPreserving", "with_mean"]
-
 MEAN_FAMILIES: Registry[type[Schedule]] = Registry("family with a mean")
+MEAN_FAMILIES.add("constant", Constant, "p(t) = c")
 
 
 @dataclass(frozen=True)
 class MeanPreserving(Schedule):
-    """p(t) = c + shape·(extreme(t) − c): the exact mean is c at any T, and the closed form is c too."""
+    """p(t) = c + shape·(extreme(t) − c): the exact mean is c at any T."""
 
     c: float
     shape: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "c", share("c", self.c))
-        object.__setattr__(self, "shape", share("shape", self.shape))
+        self._check(share, "c", "shape")
 
     @abstractmethod
-    def extreme(self, t: int, T: int) -> float:
+    def _extreme(self, t: int, T: int) -> float:
         """Return p(t) of the extreme member with mean c."""
 
     def at(self, t: int, T: int) -> float:
         """Return c + shape·(extreme(t) − c)."""
-        return self.c + self.shape * (self.extreme(t, T) - self.c)
-
-    def closed_form(self) -> float:
-        """Return c."""
-        return self.c
+        return self.c + self.shape * (self._extreme(t, T) - self.c)
 
 
-@dataclass(frozen=True)
+M = TypeVar("M", bound=MeanPreserving)
+
+
+def _with_mean(name: str, description: str) -> Callable[[type[M]], type[M]]:
+    def decorate(kind: type[M]) -> type[M]:
+        MEAN_FAMILIES.add(name, kind, description)
+        return family(name, f"{description}; exact mean c")(kind)
+
+    return decorate
+
+
+@_with_mean("step-up", "low, then high: ascents at the end")
 class StepUp(MeanPreserving):
     """0, then 1 for the last c·T steps. The step in which c·T ends has its fraction, so the mean is exact.
 
@@ -50,14 +56,12 @@ class StepUp(MeanPreserving):
     (0.0, 0.0, 0.5, 1.0)
     """
 
-    family: ClassVar[str] = "step-up"
-
-    def extreme(self, t: int, T: int) -> float:
+    def _extreme(self, t: int, T: int) -> float:
         """Return the part of the interval (t − 1, t] that lies in the last c·T."""
         return min(max(t - T + self.c * T, 0.0), 1.0)
 
 
-@dataclass(frozen=True)
+@_with_mean("step-down", "high, then low: ascents at the start")
 class StepDown(MeanPreserving):
     """1 for the first c·T steps, then 0.
 
@@ -65,76 +69,56 @@ class StepDown(MeanPreserving):
     (1.0, 0.5, 0.0, 0.0)
     """
 
-    family: ClassVar[str] = "step-down"
-
-    def extreme(self, t: int, T: int) -> float:
+    def _extreme(self, t: int, T: int) -> float:
         """Return the part of the interval (t − 1, t] that lies in the first c·T."""
         return min(max(self.c * T - t + 1, 0.0), 1.0)
 
 
-@dataclass(frozen=True)
+@_with_mean("ramp-up", "a line that rises through c")
 class RampUp(MeanPreserving):
     """The steepest rising line with mean c: c + min(c, 1 − c)·(2t − T − 1)/(T − 1)."""
 
-    family: ClassVar[str] = "ramp-up"
-
-    def extreme(self, t: int, T: int) -> float:
-        """Return the height of the steepest line."""
+    def _extreme(self, t: int, T: int) -> float:
         return self.c + _ramp(self.c, t, T)
 
 
-@dataclass(frozen=True)
+@_with_mean("ramp-down", "a line that falls through c")
 class RampDown(MeanPreserving):
     """The steepest falling line with mean c."""
 
-    family: ClassVar[str] = "ramp-down"
-
-    def extreme(self, t: int, T: int) -> float:
-        """Return the height of the steepest line."""
+    def _extreme(self, t: int, T: int) -> float:
         return self.c - _ramp(self.c, t, T)
 
 
-@dataclass(frozen=True)
+@_with_mean("cosine-up", "half a cosine that rises through c")
 class CosineUp(MeanPreserving):
     """Half a cosine that rises around c: c − A·cos(π(2t − 1)/2T) with the largest A."""
 
-    family: ClassVar[str] = "cosine-up"
-
-    def extreme(self, t: int, T: int) -> float:
-        """Return the height of the largest cosine."""
+    def _extreme(self, t: int, T: int) -> float:
         return self.c - _cosine(self.c, t, T)
 
 
-@dataclass(frozen=True)
+@_with_mean("cosine-down", "half a cosine that falls through c")
 class CosineDown(MeanPreserving):
     """Half a cosine that falls around c: c + A·cos(π(2t − 1)/2T) with the largest A."""
 
-    family: ClassVar[str] = "cosine-down"
-
-    def extreme(self, t: int, T: int) -> float:
-        """Return the height of the largest cosine."""
+    def _extreme(self, t: int, T: int) -> float:
         return self.c + _cosine(self.c, t, T)
 
 
-@dataclass(frozen=True)
+@_with_mean("sine-bump", "half a sine, most ascents in the middle")
 class SineBump(MeanPreserving):
     """Half a sine around c, highest in the middle: c + A·(s(t) − mean s), s(t) = sin(π(2t − 1)/2T), largest A."""
 
-    family: ClassVar[str] = "sine-bump"
-
-    def extreme(self, t: int, T: int) -> float:
-        """Return the height of the largest bump."""
+    def _extreme(self, t: int, T: int) -> float:
         return self.c + _sine(1.0 - self.c, self.c, t, T)
 
 
-@dataclass(frozen=True)
+@_with_mean("sine-dip", "half a sine, fewest ascents in the middle")
 class SineDip(MeanPreserving):
     """Half a sine around c, lowest in the middle: c − A·(s(t) − mean s) with the largest A."""
 
-    family: ClassVar[str] = "sine-dip"
-
-    def extreme(self, t: int, T: int) -> float:
-        """Return the height of the deepest dip."""
+    def _extreme(self, t: int, T: int) -> float:
         return self.c - _sine(self.c, 1.0 - self.c, t, T)
 
 
@@ -155,23 +139,6 @@ def _sine(room_above: float, room_below: float, t: int, T: int) -> float:
     if T <= 2:  # the midpoints of one or two steps have equal height: there is no bump
         return 0.0
     return min(room_above / above, room_below / below) * (sin(pi * (2 * t - 1) / (2 * T)) - mean)
-
-
-DESCRIPTIONS: dict[type[MeanPreserving], str] = {
-    StepUp: "low, then high: ascents at the end",
-    StepDown: "high, then low: ascents at the start",
-    RampUp: "a line that rises through c",
-    RampDown: "a line that falls through c",
-    CosineUp: "half a cosine that rises through c",
-    CosineDown: "half a cosine that falls through c",
-    SineBump: "half a sine, most ascents in the middle",
-    SineDip: "half a sine, fewest ascents in the middle",
-}
-
-MEAN_FAMILIES.add("constant", Constant, "p(t) = c")
-for _family, _description in DESCRIPTIONS.items():
-    FAMILIES.add(_family.family, _family, f"{_description}; exact mean c")
-    MEAN_FAMILIES.add(_family.family, _family, _description)
 
 
 def with_mean(family: str, c: float, T: int, shape: float = 1.0) -> Schedule:  # noqa: ARG001

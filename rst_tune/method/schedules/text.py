@@ -7,8 +7,6 @@ from typing import Any
 from rst_tune.errors import InputError, unknown_name
 from rst_tune.method.schedules.base import FAMILIES, Schedule
 
-__all__ = ["from_dict", "parse"]
-
 
 def from_dict(data: Mapping[str, Any]) -> Schedule:
     """Return the schedule that `Schedule.to_dict` wrote.
