@@ -33,12 +33,6 @@ if TYPE_CHECKING:
     from rst_tune.tuning.estimate import Estimate
     from rst_tune.tuning.experiment import Experiment
 
-__all__ = [
-    "analyze", "compare", "doctor", "export", "find_search", "finish", "front_point", "list_entries", "load_experiment",
-    "paper", "plan", "search", "search_function", "status", "sync", "train", "training_result", "ui", "watch",
-    "write_report",
-]  # fmt: skip
-
 REPORT_NAME = "report.html"
 _log = logging.getLogger(__name__)
 

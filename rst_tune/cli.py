@@ -21,8 +21,6 @@ from rst_tune import api, files
 from rst_tune.errors import InputError
 from rst_tune.redaction import redact_text
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="rst-tune",
     help="Find the randomized sharpness-aware training schedule that is worth its compute.",

@@ -24,8 +24,6 @@ from rst_tune.records import Search
 if TYPE_CHECKING:
     from rst_tune.analysis.importance import Importance
 
-__all__ = ["Analysis", "analyze"]
-
 Rows = tuple[ConfigSummary, ...]
 _OF_CONFIG = ("family", "schedule", "rule", "rule_options", "rho", "gamma_gnr", "gamma_rst", "horizon")
 _OF_SUMMARY = (

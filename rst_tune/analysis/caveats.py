@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from rst_tune.analysis.replicates import CONFIRMED, ConfigSummary
 from rst_tune.records import Search, Status
 
-__all__ = ["caveats"]
-
 Rows = Sequence[ConfigSummary]
 _LOSSES = {
     Status.DIVERGED: "diverged",

@@ -16,8 +16,6 @@ from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.replicates import mean_posterior
 from rst_tune.errors import InputError
 
-__all__ = ["SURFACES", "Comparison", "CostDifference", "Entry", "compare"]
-
 Array = NDArray[np.float64]
 
 SAMPLES = 1000

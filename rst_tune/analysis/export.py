@@ -13,8 +13,6 @@ from rst_tune.errors import unknown_name
 from rst_tune.files import atomic_file, write_text
 from rst_tune.records import Metric, Search, Trial
 
-__all__ = ["FORMATS", "trial_rows", "write_export"]
-
 Rows = list[dict[str, Any]]
 
 _OF_TRIAL = (

@@ -21,8 +21,6 @@ from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.errors import unknown_name
 from rst_tune.records import TrialConfig
 
-__all__ = ["TABLES", "Beside", "PublishedRow", "beside", "results", "table"]
-
 TABLES: Mapping[str, str] = {
     "sgd-and-sam": "SGD and SAM, ResNet18 and WRN-28-10",
     "general-framework-for-cifar": "G-RST with p = 0.5 against SGD and SAM, seven models",

@@ -17,8 +17,6 @@ from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary, mean_posterior
 from rst_tune.records import PERCENT_ERROR, Metric, SearchStarted
 
-__all__ = ["Answer", "answers", "best_gamma", "constant_or_rest", "end_hurts", "end_weight", "half_cost"]
-
 Array = NDArray[np.float64]
 Rows = Sequence[ConfigSummary]
 Effect = tuple[float, float, float]

@@ -10,8 +10,6 @@ from rst_tune.report.formatting import escape_html
 from rst_tune.report.page import Content, answer_section, figure_data, html_table, section
 from rst_tune.report.panels import COMPUTE_NOTE, FRONT_NOTE, Panel, better_note, figure_panel
 
-__all__ = ["panels", "render", "verdict", "write"]
-
 
 def write(comparison: Comparison, path: Path | str) -> Path:
     """Write the page of a comparison and return its path."""

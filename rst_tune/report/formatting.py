@@ -9,28 +9,6 @@ from typing import Any
 
 from rst_tune.records import PERCENT_ERROR, Metric, TrialConfig
 
-__all__ = [
-    "MISSING",
-    "cost",
-    "difference",
-    "duration",
-    "escape_html",
-    "format_value",
-    "interval",
-    "json_safe",
-    "multiple",
-    "number",
-    "one_line",
-    "pairs",
-    "parameters",
-    "probability",
-    "radius",
-    "seeds",
-    "sentence",
-    "timestamp",
-    "unbroken",
-]
-
 MISSING = "–"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 

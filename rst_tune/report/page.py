@@ -25,10 +25,6 @@ from rst_tune.report.panels import Panel, panels
 from rst_tune.report.status import budget_progress
 from rst_tune.report.terminal import table_points
 
-__all__ = [
-    "Content", "answer_section", "content", "figure_data", "html_table", "render", "script_json", "section", "write",
-]  # fmt: skip
-
 MAX_RUNNING = 12
 
 

@@ -12,8 +12,6 @@ from rst_tune.report import formatting
 from rst_tune.report.figures.style import rounded
 from rst_tune.report.status import PHASES, budget_progress, plain_trainings
 
-__all__ = ["account", "header_groups", "key_figures", "trial_columns"]
-
 Rows = list[tuple[str, str]]
 # A copied configuration holds these only if they are not the defaults.
 OPTIONAL = ("policy", "policy_options", "cap")

@@ -16,8 +16,6 @@ from rst_tune.report.figures.front import visible_range
 from rst_tune.report.figures.space import MAX_COINS, MAX_LINES
 from rst_tune.report.status import FAILURES
 
-__all__ = ["FRONT_NOTE", "Panel", "baselines", "better_note", "figure_panel", "front_figure", "panels"]
-
 MAX_SCHEDULES = 12
 MAX_FAILURES = 8
 FRONT_NOTE = (

@@ -23,8 +23,6 @@ from rst_tune.records import PERCENT_ERROR, Metric, Phase, Search, Status
 from rst_tune.report import formatting
 from rst_tune.report.status import PHASES
 
-__all__ = ["ProgressView", "Snapshot", "snapshot"]
-
 ACCIDENTS = (Status.STOPPED, Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED, Status.LOST)
 
 

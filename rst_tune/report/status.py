@@ -9,8 +9,6 @@ from rst_tune.analysis.analysis import Analysis
 from rst_tune.records import Phase, Role, Search, Status
 from rst_tune.report.formatting import json_safe
 
-__all__ = ["FAILURES", "PHASES", "budget_progress", "plain_trainings", "status_rows"]
-
 FAILURES = (Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED, Status.LOST)
 PHASES = {
     Phase.SEARCH: "searching",

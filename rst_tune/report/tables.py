@@ -14,8 +14,6 @@ from rst_tune.analysis.compare import Comparison
 from rst_tune.report import formatting
 from rst_tune.report.rich_tables import add_row, column_table, row_table
 
-__all__ = ["checks_table", "comparison_rows", "estimate_table", "follow", "listing_table", "training_table"]
-
 
 class Step(Protocol):
     """The progress of a training."""

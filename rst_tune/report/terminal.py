@@ -16,20 +16,6 @@ from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.rich_tables import FittedTable, add_row, bullets, column_table, row_table, text
 from rst_tune.report.status import status_rows
 
-__all__ = [
-    "VOLUME_HEADS",
-    "better_side",
-    "compare_table",
-    "comparison_axis",
-    "errors_by_cost",
-    "errors_head",
-    "front_table",
-    "paper_table",
-    "status_table",
-    "table_points",
-    "volume_rows",
-]
-
 VOLUME_HEADS = ("search", "points", "pairs", "hypervolume", "95 % interval")
 STYLES = {"confirmed": "bold green", "uncertain": "yellow", "single seed": "magenta", "dominated": "dim"}
 NOTES = {

@@ -4,9 +4,6 @@ from typing import Annotated, Any, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-__all__ = ["Axis", "Range", "Suggester", "bounds"]
-
-
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 

@@ -3,8 +3,6 @@
 from rst_tune.records import Trial
 from rst_tune.tuning.experiment import Experiment
 
-__all__ = ["BudgetTracker"]
-
 
 class BudgetTracker:
     """Accounts in the unit of the budget: pairs, plain trainings or epochs, trials (configurations), device-hours.

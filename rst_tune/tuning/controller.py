@@ -38,8 +38,6 @@ from rst_tune.tuning.proposals import ProposalQueue
 from rst_tune.tuning.space import Space, schedule_preview, trial_config
 from rst_tune.tuning.study import PendingTrials, SearchStudy, optuna_outcome
 
-__all__ = ["CONFIRM_SEED", "LogWriter", "SearchController", "SearchFailedError"]
-
 # Confirmation seeds start here above the experiment's: no seed is used for both searching and confirming.
 CONFIRM_SEED = 1000
 # After this many failed trials in a row, without any that trained, the task itself is taken to be broken.

@@ -27,8 +27,6 @@ from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.search import output_directory
 
-__all__ = ["Check", "examine", "slots_of"]
-
 DRIVER = "driver"
 NONCE = "nonce.txt"
 MAX_SKEW_SECONDS = 2.0

@@ -25,8 +25,6 @@ from rst_tune.tuning.proposals import given_points
 from rst_tune.tuning.sampler import RandomSuggester
 from rst_tune.tuning.space import Params, Space, trial_config
 
-__all__ = ["Estimate", "estimate", "measure_pair", "measure_times", "paper_grid_pairs", "timing"]
-
 PAPER_SEEDS = 5
 LEAST_TIMED = 10
 SAMPLES = 300  # of a space, for the mean cost of a configuration

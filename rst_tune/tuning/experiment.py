@@ -21,8 +21,6 @@ from rst_tune.tuning.axes import bounds
 from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.space import Space, TaskScale
 
-__all__ = ["Experiment", "function_experiment", "load_experiment"]
-
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]

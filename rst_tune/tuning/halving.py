@@ -23,8 +23,6 @@ from rst_tune.analysis.pareto import IncrementalFront
 from rst_tune.analysis.rungs import MIN_FINISHED, RungRegression, rung_level
 from rst_tune.tuning.experiment import Stopping
 
-__all__ = ["Asha", "Decision", "Guarded", "NoStopping", "ParetoAsha", "RungTable", "Stopper", "make_stopper"]
-
 Points = NDArray[np.float64]
 RungId = tuple[int, int]
 """Epoch of the rung, epochs of the training."""

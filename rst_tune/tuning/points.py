@@ -3,8 +3,6 @@
 from rst_tune.tuning import axes as axis_of
 from rst_tune.tuning.space import Params, Space
 
-__all__ = ["SAM", "SGD", "baselines", "points_to_evaluate"]
-
 SGD: Params = {"schedule": {"family": "constant", "p": 0.0}, "gamma_gnr": 1.0, "rule": "sam"}
 SAM: Params = {"schedule": {"family": "constant", "p": 1.0}, "gamma_gnr": 1.0, "rule": "sam"}
 

@@ -27,8 +27,6 @@ from rst_tune.records import RuleTimes, SchedulePreview, TrialConfig
 from rst_tune.tuning import axes as axis_of
 from rst_tune.tuning.axes import Axis, Range, Suggester
 
-__all__ = ["Params", "Range", "Space", "Suggester", "TaskScale", "schedule_preview", "trial_config"]
-
 Params = dict[str, Any]
 # The keys of `Params`; any other one is a spelling mistake.
 PARAMS = (

@@ -14,8 +14,6 @@ from pydantic import BaseModel, ValidationError
 
 from rst_tune.errors import InputError, unknown_name
 
-__all__ = ["existing", "explained", "find", "home", "load_function", "override", "read_yaml", "shipped", "validate"]
-
 Model = TypeVar("Model", bound=BaseModel)
 _PACKAGE = Path(__file__).resolve().parent.parent
 LARGEST_FILE = 2**18

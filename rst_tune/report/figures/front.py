@@ -33,8 +33,6 @@ from rst_tune.report.figures.style import (
     rounded,
 )
 
-__all__ = ["compare", "front", "set_cost_axis", "visible_range"]
-
 MAX_TICKS = 8
 SHAPES = ("circle", "diamond", "square", "triangle-up", "star", "cross")
 

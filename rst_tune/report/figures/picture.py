@@ -10,8 +10,6 @@ import plotly.graph_objects as go
 from rst_tune.files import atomic_file
 from rst_tune.report.figures.style import GREY
 
-__all__ = ["write_picture"]
-
 PIXEL = 0.75
 """A CSS pixel in points."""
 MARKERS = {

@@ -10,8 +10,6 @@ from rst_tune.records import PERCENT_ERROR, Metric, Status, Trial
 from rst_tune.report import formatting
 from rst_tune.report.figures.style import BLUE, CYCLE, DASHES, GREY, NO_LEGEND, STATUS, empty, figure, rounded
 
-__all__ = ["hypervolume", "rungs", "running", "timeline"]
-
 MAX_CURVES = 40
 
 

@@ -15,8 +15,6 @@ from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.figures.front import set_cost_axis
 from rst_tune.report.figures.style import BLUE, GREY, NO_LEGEND, ORANGE, crowd_opacity, empty, figure, rounded
 
-__all__ = ["MAX_COINS", "MAX_LINES", "Surface", "importances", "landscape", "parallel", "schedule", "thinned_indices"]
-
 Array = NDArray[np.float64]
 Surface = tuple[Array, Array, Array]
 """Values of compute, values of gamma_rst, and errors with one row per gamma."""

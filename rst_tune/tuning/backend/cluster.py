@@ -16,8 +16,6 @@ from typing import Any
 from rst_tune.errors import InputError
 from rst_tune.redaction import redact_text
 
-__all__ = ["NodeAnswer", "connected", "resolve_address", "run_on_every_node"]
-
 # Set before Ray is imported anywhere: it reads most of these once.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",

@@ -7,8 +7,6 @@ from typing import Literal, Protocol
 
 from rst_tune.records import Status, TrialConfig
 
-__all__ = ["DONE", "Controller", "TaskKind", "TestReport", "TrialBackend", "TrialReport", "TrialTask"]
-
 DONE: Literal["done"] = "done"
 """What `Controller.next_task` returns when there is nothing more to do."""
 

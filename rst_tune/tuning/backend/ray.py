@@ -23,8 +23,6 @@ from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.backend.runner import TrialContext, checkpoint_folder
 from rst_tune.tuning.backend.trainable import MESSAGE, TASK, RstTrainable, StorageUnavailable, TaskTaken
 
-__all__ = ["RayBackend", "cluster_devices", "cluster_slots"]
-
 _log = logging.getLogger(__name__)
 # Nodes that join are noticed, and used, after at most this many seconds.
 SLOTS_SECONDS = 5.0

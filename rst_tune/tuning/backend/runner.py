@@ -23,8 +23,6 @@ from rst_tune.training.task import Method
 from rst_tune.training.workload import Training, Workload
 from rst_tune.tuning.backend.protocol import TaskKind, TestReport, TrialReport, TrialTask
 
-__all__ = ["StorageError", "TrialContext", "TrialRunner", "checkpoint_folder", "model_path", "to_method"]
-
 _log = logging.getLogger(__name__)
 # After one of these the process may be unusable, or the node is at fault: another process has to try again.
 _INFRASTRUCTURE = (OSError, MemoryError, torch.distributed.DistError, getattr(torch, "AcceleratorError", OSError))

@@ -13,8 +13,6 @@ from typing import Protocol, TypeVar
 from rst_tune.records import Event, Status
 from rst_tune.tuning.backend.protocol import DONE, Controller, TaskKind, TestReport, TrialReport, TrialTask
 
-__all__ = ["InMemoryLog", "SimulatedTraining", "SimulatorBackend", "Workload"]
-
 E = TypeVar("E", bound=Event)
 Answer = TypeVar("Answer")
 

@@ -22,8 +22,6 @@ from rst_tune.records import Status
 from rst_tune.tuning.backend.protocol import TestReport, TrialReport, TrialTask
 from rst_tune.tuning.backend.runner import TrialContext, TrialRunner
 
-__all__ = ["WorkerGroup", "current_group"]
-
 Report = TrialReport | TestReport
 
 # How long a collective call waits for a worker that died without closing its connection.
