@@ -167,21 +167,6 @@ def one_line(text: object) -> str:
     return _CONTROL.sub(" ", str(text).encode("utf-8", "replace").decode())
 
 
-def json_safe(value: Any) -> Any:
-    """Return plain data without NaN and infinity, which JSON does not have: they become null.
-
-    >>> json_safe({"a": (1, float("inf")), "b": float("nan")})
-    {'a': [1, None], 'b': None}
-    """
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): json_safe(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_safe(item) for item in value]
-    return value
-
-
 def unbroken(text: str) -> str:
     """Return text with non-breaking spaces around ± and =, and before % and ×.
 
