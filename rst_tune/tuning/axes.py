@@ -43,7 +43,8 @@ class Range(BaseModel):
         return self
 
 
-def _form(axis: Any) -> str:
+def form(axis: Any) -> str:
+    """Return which of its forms an axis has, given as plain data or validated."""
     return "range" if isinstance(axis, dict | Range) else "list" if isinstance(axis, list) else "number"
 
 
@@ -51,7 +52,7 @@ Axis = Annotated[
     Annotated[Finite, Tag("number")]
     | Annotated[list[Finite], Field(min_length=1), Tag("list")]
     | Annotated[Range, Tag("range")],
-    Discriminator(_form),
+    Discriminator(form),
 ]
 
 

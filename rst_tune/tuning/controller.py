@@ -99,10 +99,9 @@ class SearchController:
             return None
         if self._waiting:
             return self._dispatch(self._waiting.popleft())
+        work = {Phase.SEARCH: self._next_search, Phase.CONFIRM: self._next_confirm, Phase.TEST: self._next_test}
         while (phase := self._state.phase) is not Phase.DONE:
-            task = {Phase.SEARCH: self._next_search, Phase.CONFIRM: self._next_confirm, Phase.TEST: self._next_test}[
-                phase
-            ]()
+            task = work[phase]()
             if task is not None or self._running:
                 return task
             self._enter(_NEXT_PHASE[phase])
@@ -201,11 +200,8 @@ class SearchController:
         trials = list(self._state.trials.values())
         if any(t.status in (Status.COMPLETE, Status.STOPPED, Status.DIVERGED) for t in trials):
             return
-        for t in trials:
-            if t.status is Status.FAILED:
-                self._append(
-                    TrialEnded(key=t.key, status=Status.LOST, reason=t.reason, pairs=t.pairs, seconds=t.seconds)
-                )
+        for t in (t for t in trials if t.status is Status.FAILED):
+            self._append(TrialEnded(key=t.key, status=Status.LOST, reason=t.reason, pairs=t.pairs, seconds=t.seconds))
 
     def _end_stopped(self, trial: Trial) -> None:
         """End a trial whose rung stopped it just before the search was killed, with what its epochs had cost."""
@@ -375,24 +371,21 @@ class SearchController:
     def _update_models(self, trial: Trial) -> None:
         """Update budget, sampler, rungs and study with an ended trial."""
         self._budget.commit(trial)
-        self._study.observe(trial, self._expected_final(trial))
+        expected = None
+        if trial.status is Status.STOPPED and trial.rungs:  # the final error to expect, as far as the rung predicts it
+            expected = self.rungs.expected_final(trial.key, (max(trial.rungs), trial.epochs))
+        self._study.observe(trial, expected)
         if trial.role is Role.CONFIRM:
             return
         if trial.finished and trial.error is not None:
             self.rungs.finish(trial.key, trial.error, trial.compute)
             self._queue_seeds(trial.config_id)
         self._set_reference()
-        siblings = [self._state.trials[key] for key in self._keys_of[trial.config_id]]
-        siblings = [t for t in siblings if t.role is Role.SEARCH]
+        trials = (self._state.trials[key] for key in self._keys_of[trial.config_id])
+        siblings = [t for t in trials if t.role is Role.SEARCH]
         # The study gets one result per configuration, once all of its seeds that are due have ended.
         if len(siblings) >= self._seeds_due(trial.config_id) and all(t.ended_at is not None for t in siblings):
             self._study.tell(trial.config_id, optuna_outcome(siblings))
-
-    def _expected_final(self, trial: Trial) -> float | None:
-        """Return the final error to expect of a trial that a rung stopped, as far as that rung predicts it."""
-        if trial.status is not Status.STOPPED or not trial.rungs:
-            return None
-        return self.rungs.expected_final(trial.key, (max(trial.rungs), trial.epochs))
 
     def _set_reference(self) -> None:
         """Fix the reference point once: as the experiment says, or from the base optimizer's error.

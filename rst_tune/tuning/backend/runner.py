@@ -149,11 +149,9 @@ class TrialRunner:
         return f"a damaged checkpoint was set aside as {aside.name}, and the training was started again"
 
     def _new_run(self) -> Training:
-        task, context = self.task, self.context
-        method = to_method(task.config)
-        return context.workload.start(
-            method, seed=task.seed, epochs=task.epochs, device=context.device, replicate=task.replicate
-        )
+        task, start = self.task, self.context.workload.start
+        method, device = to_method(task.config), self.context.device
+        return start(method, seed=task.seed, epochs=task.epochs, device=device, replicate=task.replicate)
 
     def close(self) -> None:
         """Release what the training holds, wherever it stands."""
