@@ -33,9 +33,9 @@ from rst_tune.tuning.budget import BudgetTracker
 from rst_tune.tuning.confirmation import Confirmation
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.halving import Decision, RungTable, make_stopper
-from rst_tune.tuning.points import SAM, SGD, baselines
+from rst_tune.tuning.points import SGD, baselines
 from rst_tune.tuning.proposals import ProposalQueue
-from rst_tune.tuning.space import Space, schedule_preview, trial_config
+from rst_tune.tuning.space import schedule_preview, trial_config
 from rst_tune.tuning.study import PendingTrials, SearchStudy, optuna_outcome
 
 # Confirmation seeds start here above the experiment's: no seed is used for both searching and confirming.
@@ -78,10 +78,8 @@ class SearchController:
         self._stopper = make_stopper(experiment.stopping, experiment.fidelity.reduction_factor)
         self._budget = BudgetTracker(experiment, steps_per_epoch)
         self._proposals = ProposalQueue(experiment, study, self._pending)
-        always = baselines(experiment.space) if isinstance(experiment.space, Space) else [SGD, SAM]
-        self._confirmation = Confirmation(
-            experiment.confirm, {config_id(params): trial_config(params, self._scale) for params in always}, study.model
-        )
+        always = {config_id(params): trial_config(params, self._scale) for params in baselines(experiment.space)}
+        self._confirmation = Confirmation(experiment.confirm, always, study.model)
         self._running: set[str] = set()
         self._waiting: deque[str] = deque()
         self._unstarted: OrderedDict[str, tuple[str, int]] = OrderedDict()

@@ -20,7 +20,7 @@ from rst_tune.tuning import yaml_files
 from rst_tune.tuning.axes import Range
 from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.experiment import Confirm, Experiment
-from rst_tune.tuning.points import SAM, SGD, baselines
+from rst_tune.tuning.points import baselines
 from rst_tune.tuning.proposals import given_points
 from rst_tune.tuning.sampler import RandomSuggester
 from rst_tune.tuning.space import Params, Space, trial_config
@@ -152,7 +152,7 @@ class _Cost:
             computes = [c.compute / c.pair_weight * experiment.budget.weight(c) for c in configs]
             return [epochs * steps_per_epoch * compute * experiment.seeds for compute in computes]
 
-        self.baselines = sum(pairs(baselines(space) if isinstance(space, Space) else [SGD, SAM]))
+        self.baselines = sum(pairs(baselines(space)))
         self.given = pairs(given_points(space, grid=experiment.sampler.name == "grid"))
         sampled = pairs(p for p, _ in _samples(space)) if experiment.sampler.name != "grid" else self.given
         self.mean, self._median, self._seeds = fmean(sampled), median(sampled), experiment.seeds
