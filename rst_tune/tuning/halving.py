@@ -1,6 +1,13 @@
 """Which trials go on past a rung: asynchronous successive halving that respects the whole front.
 
-Trials are compared within one rung and one length only, and (error, compute) are minimised.
+Trials are compared within one rung and one length only, and (error, compute) are minimised. Four stoppers:
+
+- `asha` keeps the best share by error. It loses the cheap end of the front; it is there to compare with.
+- `pareto-asha` keeps the best share by Pareto rank, ties by hypervolume contribution, so both ends survive.
+- `guarded` stops only where `pareto-asha` would, and only if the trial's probability of ending non-dominated is small,
+  by itself and relative to that of any trial, under a regression from rung to final error that is learnt from the
+  finished trials. A rung that predicts nothing therefore stops only trials far worse than any that finished.
+- `none` stops nothing.
 """
 
 from dataclasses import dataclass
@@ -114,7 +121,7 @@ class NoStopping:
 
 @dataclass(frozen=True)
 class Asha:
-    """Keeps the best 1/reduction_factor of a rung by error: it loses the cheap end, and is there to compare with."""
+    """Keeps the best 1/reduction_factor of a rung by error."""
 
     reduction_factor: int = 3
 
@@ -130,7 +137,7 @@ class Asha:
 
 @dataclass(frozen=True)
 class ParetoAsha:
-    """Keeps the best 1/reduction_factor of a rung in the Pareto order, in which both ends of the front survive."""
+    """Keeps the best 1/reduction_factor of a rung in the Pareto order."""
 
     reduction_factor: int = 3
 
@@ -146,11 +153,7 @@ class ParetoAsha:
 
 @dataclass(frozen=True)
 class Guarded:
-    """Stops as `ParetoAsha`, but only trials with less than `probability` of ending non-dominated.
-
-    That probability, which must be small relative to that of any trial as well, is the regression's from rung to final
-    error. A rung that predicts nothing therefore stops only trials far worse than any that finished.
-    """
+    """Stops as `ParetoAsha`, but only trials with less than `probability` of ending non-dominated."""
 
     reduction_factor: int = 3
     probability: float = 0.05
