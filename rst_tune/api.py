@@ -1,16 +1,14 @@
 """Everything the command line does, one call each. Imports are late: each call loads only what it needs."""
 
-import csv
-import io
 import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from rst_tune import files
 from rst_tune.errors import InputError, unknown_name
@@ -32,12 +30,6 @@ if TYPE_CHECKING:
     from rst_tune.tuning.doctor import Check
     from rst_tune.tuning.estimate import Estimate
     from rst_tune.tuning.experiment import Experiment
-
-__all__ = [
-    "analyze", "compare", "doctor", "export", "find_search", "finish", "front_point", "list_entries", "load_experiment",
-    "paper", "plan", "search", "search_function", "status", "sync", "train", "training_result", "ui", "watch",
-    "write_report",
-]  # fmt: skip
 
 REPORT_NAME = "report.html"
 _log = logging.getLogger(__name__)
@@ -198,39 +190,30 @@ def _tracking(experiment: "Experiment", directory: Path) -> Iterator[None]:
     from rst_tune.tracking import NullTracker, Tracker
 
     settings = experiment.tracking
-    tracker = (
-        Tracker(
-            directory,
-            settings.uri,
-            settings.experiment,
-            draw_front=_draw_front,
-            system_metrics=settings.system_metrics,
+    tracker: Tracker | NullTracker = NullTracker()
+    if settings.enabled:
+        tracker = Tracker(
+            directory, settings.uri, settings.experiment, draw_front=_draw_front, system_metrics=settings.system_metrics
         )
-        if settings.enabled
-        else NullTracker()
-    )
-    tracker.start()
-    try:
+    with closing(tracker):
+        tracker.start()
         yield
-    finally:
-        tracker.close()
 
 
-def finish(found: "Search", experiment: "Experiment | None" = None, *, register: str | None = None) -> "Analysis":
+def finish(found: "Search", experiment: "Experiment", *, register: str | None = None) -> "Analysis":
     """Analyse a search, write its front and report beside the event log, and send them to MLflow."""
     from rst_tune.analysis.analysis import analyze as analysis_of
 
     analysis = analysis_of(found)
-    tracked = experiment is None or experiment.tracking.enabled
-    if register is None and _has_results(analysis, experiment if tracked else None):
+    if register is None and _has_results(analysis, experiment):
         return analysis
     paths = [*_write_front(analysis), write_report(analysis)]
-    if tracked:
+    if experiment.tracking.enabled:
         _send_results(analysis, paths, experiment, register)
     return analysis
 
 
-def _has_results(analysis: "Analysis", tracked: "Experiment | None") -> bool:
+def _has_results(analysis: "Analysis", experiment: "Experiment") -> bool:
     """Return whether a finished search was run again: everything is written, and MLflow has all of it."""
     from rst_tune import tracking
     from rst_tune.records import LOG_NAME
@@ -238,24 +221,20 @@ def _has_results(analysis: "Analysis", tracked: "Experiment | None") -> bool:
     log, page = (analysis.search.directory / name for name in (LOG_NAME, REPORT_NAME))
     if not analysis.search.done or not page.exists() or page.stat().st_mtime < log.stat().st_mtime:
         return False
-    return tracked is None or tracking.has_results(analysis, tracked.tracking.uri)
+    return not experiment.tracking.enabled or tracking.has_results(analysis, experiment.tracking.uri)
 
 
-def _send_results(
-    analysis: "Analysis", paths: Sequence[Path], experiment: "Experiment | None", register: str | None
-) -> None:
+def _send_results(analysis: "Analysis", paths: Sequence[Path], experiment: "Experiment", register: str | None) -> None:
     """Send files, summary and models. An unreachable store costs a warning, unless models are to be registered."""
     from rst_tune import tracking
 
-    uri = experiment.tracking.uri if experiment is not None else None
-    directory = analysis.search.directory
+    uri, directory = experiment.tracking.uri, analysis.search.directory
     tracking.log_results(directory, paths, uri, analysis=analysis)
-    if not analysis.search.done or experiment is None or not (analysis.confirmed or register):
+    if not analysis.search.done or not (analysis.confirmed or register):
         return
     try:
-        tracking.log_models(
-            directory, _model_loader(analysis, experiment), register=register, uri=uri, analysis=analysis
-        )
+        load = _model_loader(analysis, experiment)
+        tracking.log_models(directory, load, register=register, uri=uri, analysis=analysis)
     except (RuntimeError, InputError) as error:
         if register is not None:
             raise
@@ -271,13 +250,8 @@ def _model_loader(analysis: "Analysis", experiment: "Experiment") -> Callable[[s
 
     def load(key: str) -> Any:
         trial = trials[key]
-        run = workload.start(
-            to_method(trial.config),
-            seed=trial.seed,
-            epochs=trial.epochs,
-            device="cpu",
-            replicate=True,
-        )
+        method = to_method(trial.config)
+        run = workload.start(method, seed=trial.seed, epochs=trial.epochs, device="cpu", replicate=True)
         run.restore(model_path(analysis.search.directory, key))
         model = run.model
         run.close()
@@ -289,9 +263,7 @@ def _model_loader(analysis: "Analysis", experiment: "Experiment") -> Callable[[s
 def _write_front(analysis: "Analysis") -> list[Path]:
     rows, directory = analysis.rows(), analysis.search.directory
     files.write_text(directory / "front.json", json.dumps(rows, indent=2) + "\n")
-    table = io.StringIO(newline="")
-    write_csv(rows, table)
-    files.write_text(directory / "front.csv", table.getvalue())
+    files.write_text(directory / "front.csv", front_csv(rows))
     return [directory / "front.json", directory / "front.csv", _draw_front(analysis)]
 
 
@@ -303,14 +275,11 @@ def _draw_front(analysis: "Analysis") -> Path:
     return write_picture(front_figure(analysis), analysis.search.directory / "front.png")
 
 
-def write_csv(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
-    """Write rows as CSV; what is nested becomes JSON text."""
-    if not rows:
-        return
-    writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: json.dumps(v) if isinstance(v, dict | list) else v for k, v in row.items()})
+def front_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the rows of a front as CSV; nothing without rows."""
+    from rst_tune.analysis.export import csv_text
+
+    return csv_text(list(rows), list(rows[0])) if rows else ""
 
 
 def write_report(analysis: "Analysis", path: Path | None = None) -> Path:
@@ -428,10 +397,9 @@ def train(
     from rst_tune.training.task import Method
     from rst_tune.tuning import yaml_files
 
-    given: dict[str, Any] = {"gamma_gnr": gamma_gnr, "rule": rule, "rho": rho}
-    horizon: Any = 1.0
-    given["schedule"] = schedules.parse(schedule).to_dict()
-    where = "the options"
+    family = schedules.parse(schedule).to_dict()
+    given: dict[str, Any] = {"schedule": family, "gamma_gnr": gamma_gnr, "rule": rule, "rho": rho}
+    where, horizon = "the options", 1.0
     if method_file is not None:
         where = str(method_file)
         given = yaml_files.read_yaml(yaml_files.existing(method_file))
@@ -498,79 +466,50 @@ def paper(table: str) -> list[dict[str, Any]]:
     return [asdict(row) for row in published.table(table)]
 
 
+LISTINGS = ("schedules", "rules", "policies", "models", "data", "spaces", "experiments", "tables")
+
+
 def list_entries(kind: str) -> list[dict[str, str]]:
     """Return name and description of everything of a kind: schedules, rules, models, data, spaces, experiments …"""
-    if kind not in LISTINGS:
-        raise unknown_name("kind", kind, LISTINGS)
-    return LISTINGS[kind]()
+    match kind:
+        case "schedules":
+            from rst_tune.method import schedules
+
+            families = {"native": schedules.FAMILIES, "cost": schedules.MEAN_FAMILIES}
+            return [{**_entry(each), "used": used} for used, registry in families.items() for each in registry]
+        case "rules" | "policies":
+            from rst_tune.method.cost import describe_policies, describe_rules
+
+            return [_described(row) for row in (describe_rules() if kind == "rules" else describe_policies())]
+        case "models":
+            from rst_tune.training.models import MODELS
+
+            return [_entry(each) for each in MODELS]
+        case "data":
+            from rst_tune.training.sources import CLASSIFICATION_SETS, SOURCES
+
+            others = f"other sets of torchvision: {', '.join(CLASSIFICATION_SETS)}"
+            return [*(_entry(each) for each in SOURCES), {"name": "(others)", "description": others}]
+        case "spaces" | "experiments":
+            from rst_tune.tuning import yaml_files
+
+            found = yaml_files.shipped("search_spaces" if kind == "spaces" else kind).items()
+            return [{"name": n, "description": str(yaml_files.read_yaml(p).get("description", ""))} for n, p in found]
+        case "tables":
+            from rst_tune.analysis.published import TABLES
+
+            return [{"name": name, "description": text} for name, text in TABLES.items()]
+    raise unknown_name("kind", kind, LISTINGS)
 
 
-def _registry(entries: Iterable[Any]) -> list[dict[str, str]]:
-    return [{"name": e.name, "description": e.description, "citation": e.citation} for e in entries]
-
-
-def _schedules() -> list[dict[str, str]]:
-    from rst_tune.method import schedules
-
-    native = [{**row, "used": "native"} for row in _registry(schedules.FAMILIES)]
-    return native + [{**row, "used": "cost"} for row in _registry(schedules.MEAN_FAMILIES)]
-
-
-def _rules() -> list[dict[str, str]]:
-    from rst_tune.method.cost import describe_rules
-
-    return [_described(row) for row in describe_rules()]
-
-
-def _policies() -> list[dict[str, str]]:
-    from rst_tune.method.cost import describe_policies
-
-    return [_described(row) for row in describe_policies()]
+def _entry(each: Any) -> dict[str, str]:
+    return {"name": each.name, "description": each.description, "citation": each.citation}
 
 
 def _described(row: "Listed") -> dict[str, str]:
     """Return a row as text: the cost in pairs per ascent, options with their defaults."""
     cost = {"cost": f"{row.cost:.3g}"} if row.cost is not None else {}
-    options = ", ".join(f"{name}={value}" for name, value in row.options.items())
-    return {"name": row.name, "description": row.description, "citation": row.citation, **cost, "options": options}
-
-
-def _models() -> list[dict[str, str]]:
-    from rst_tune.training.models import MODELS
-
-    return _registry(MODELS)
-
-
-def _data() -> list[dict[str, str]]:
-    from rst_tune.training.sources import CLASSIFICATION_SETS, SOURCES
-
-    other = ", ".join(CLASSIFICATION_SETS)
-    return [*_registry(SOURCES), {"name": "(others)", "description": f"other sets of torchvision: {other}"}]
-
-
-def _tables() -> list[dict[str, str]]:
-    from rst_tune.analysis import published
-
-    return [{"name": name, "description": text} for name, text in published.TABLES.items()]
-
-
-def _shipped(kind: str) -> list[dict[str, str]]:
-    from rst_tune.tuning import yaml_files
-
-    found = yaml_files.shipped(kind).items()
-    return [{"name": n, "description": str(yaml_files.read_yaml(p).get("description", ""))} for n, p in found]
-
-
-LISTINGS: dict[str, Callable[[], list[dict[str, str]]]] = {
-    "schedules": _schedules,
-    "rules": _rules,
-    "policies": _policies,
-    "models": _models,
-    "data": _data,
-    "spaces": partial(_shipped, "search_spaces"),
-    "experiments": partial(_shipped, "experiments"),
-    "tables": _tables,
-}
+    return {**_entry(row), **cost, "options": ", ".join(f"{name}={value}" for name, value in row.options.items())}
 
 
 # --- what a terminal shows ----------------------------------------------------------------------------------------
@@ -587,28 +526,8 @@ def follow(run: "Training", metric: "Metric", console: "Console", *, quiet: bool
     """Train to the end and show the progress."""
     from rst_tune.report import tables
 
-    tables.follow(run.progress(), lambda: metric.phrase(run.error), console, quiet=quiet)
-
-
-def front_table(analysis: "Analysis", *, width: int, limit: int | None = 12) -> "RenderableType":
-    """Return answer, front and caveats for a terminal."""
-    from rst_tune.report import terminal
-
-    return terminal.front_table(analysis, width=width, limit=limit)
-
-
-def status_table(directory: Path | None) -> "RenderableType":
-    """Return the status of a search for a terminal."""
-    from rst_tune.report import terminal
-
-    return terminal.status_table(analyze(directory))
-
-
-def compare_table(comparison: "Comparison") -> "RenderableType":
-    """Return a comparison for a terminal."""
-    from rst_tune.report import terminal
-
-    return terminal.compare_table(comparison)
+    steps = ((s.step, s.total_steps, "" if s.metrics is None else metric.phrase(run.error)) for s in run.progress())
+    tables.follow(steps, console, quiet=quiet)
 
 
 def compare_rows(comparison: "Comparison") -> dict[str, Any]:
@@ -618,21 +537,18 @@ def compare_rows(comparison: "Comparison") -> dict[str, Any]:
     return tables.comparison_rows(comparison)
 
 
-def paper_table(table: str, against: Path | None = None) -> "RenderableType":
-    """Return a table of the paper for a terminal, beside a search where one is given."""
-    from rst_tune.report import terminal
+def table(kind: str, value: Any, **options: Any) -> "RenderableType":
+    """Return a value as a table for a terminal; the kinds are the names of the functions below."""
+    from rst_tune.report import tables, terminal
 
-    return terminal.paper_table(table, analyze(against).summaries if against is not None else ())
-
-
-def value_table(kind: str, value: Any) -> "RenderableType":
-    """Return plain data for a terminal; `kind`: estimate, training, listing or checks."""
-    from rst_tune.report import tables
-
-    render: Mapping[str, Callable[[Any], RenderableType]] = {
+    render: Mapping[str, Callable[..., RenderableType]] = {
+        "front": terminal.front_table,
+        "status": terminal.status_table,
+        "comparison": terminal.compare_table,
+        "paper": terminal.paper_table,
         "estimate": tables.estimate_table,
         "training": tables.training_table,
         "listing": tables.listing_table,
         "checks": tables.checks_table,
     }
-    return render[kind](value)
+    return render[kind](value, **options)

@@ -21,8 +21,6 @@ from rst_tune import api, files
 from rst_tune.errors import InputError
 from rst_tune.redaction import redact_text
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="rst-tune",
     help="Find the randomized sharpness-aware training schedule that is worth its compute.",
@@ -61,7 +59,7 @@ def _show(kind: str, value: Any, as_json: bool) -> None:
     if as_json:
         _print_json(value)
     else:
-        out.print(api.value_table(kind, value))
+        out.print(api.table(kind, value))
 
 
 def _echo(text: str) -> None:
@@ -70,9 +68,7 @@ def _echo(text: str) -> None:
 
 
 @app.callback()
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version", is_eager=True)] = False,
-) -> None:
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version", is_eager=True)] = False) -> None:
     if version:
         typer.echo(rst_tune.__version__)
         raise typer.Exit
@@ -93,14 +89,13 @@ def run(
     chosen = api.load_experiment(experiment, settings or (), warm_start=earlier or ())
     where = api.output_directory(chosen, output)
     _remember(experiment, settings, output, address, earlier, log=api.text_log(where))
-    if not quiet:
-        _say(f"search {chosen.search_id} in {where}")
-        if chosen.prior is not None:
-            _say(f"prior {chosen.prior.describe()}")
     say = (lambda _: None) if quiet else _say
+    say(f"search {chosen.search_id} in {where}")
+    if chosen.prior is not None:
+        say(f"prior {chosen.prior.describe()}")
     with api.progress_view(err, quiet=quiet) as view:
         found = api.search(chosen, where, address=address, overwrite=overwrite, view=view, say=say, register=register)
-    out.print(api.front_table(found, width=out.width))
+    out.print(api.table("front", found, width=out.width))
     _echo(f"report: {where / api.REPORT_NAME}")
     if not found.points:  # all diverged or ran out of memory: there is nothing to train with
         raise typer.Exit(1)
@@ -156,7 +151,7 @@ def status(directory: Directory = None, as_json: Json = False) -> None:
     if as_json:
         _print_json(api.status(directory))
     else:
-        out.print(api.status_table(directory))
+        out.print(api.table("status", api.analyze(directory)))
 
 
 @app.command(epilog="Example: rst-tune watch --port 8700")
@@ -186,11 +181,11 @@ def front(
     if as_json:
         _print_json(rows)
     elif as_csv:
-        api.write_csv(rows, sys.stdout)
+        typer.echo(api.front_csv(rows), nl=False)
     elif point is not None:
         _echo(found.sentence(point))
     else:
-        out.print(api.front_table(found, width=out.width, limit=None if everything else 12))
+        out.print(api.table("front", found, width=out.width, limit=None if everything else 12))
 
 
 @app.command(epilog="Example: rst-tune report --output my_search.html")
@@ -201,8 +196,8 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write the offline HTML page and print its path."""
-    path = api.write_report(api.analyze(directory, cost), output)
-    _print_json({"report": str(path)}) if as_json else _echo(str(path))
+    path = str(api.write_report(api.analyze(directory, cost), output))
+    _print_json({"report": path}) if as_json else _echo(path)
 
 
 @app.command(epilog="Example: rst-tune compare output/a output/b")
@@ -217,7 +212,7 @@ def compare(
     if as_json:
         _print_json(api.compare_rows(made))
     else:
-        out.print(api.compare_table(made))
+        out.print(api.table("comparison", made))
 
 
 @app.command(epilog="Example: rst-tune export --format parquet --output trials.parquet")
@@ -234,7 +229,7 @@ def export(
 def review(directory: Directory = None, port: Annotated[int, typer.Option(help="0 picks a free one")] = 0) -> None:
     """Open MLflow's UI on a search and print filters and compare links; Ctrl-C ends it."""
     with api.ui(directory, port) as page:
-        out.print(page.text(), highlight=False, soft_wrap=True, markup=False)
+        _echo(page.text())
         signal.pause()
 
 
@@ -266,7 +261,8 @@ def paper(
     elif as_json:
         _print_json(api.paper(table))
     else:
-        out.print(api.paper_table(table, against))
+        own = api.analyze(against).summaries if against is not None else ()
+        out.print(api.table("paper", table, summaries=own))
 
 
 @app.command("list", epilog="Example: rst-tune list rules")
@@ -294,7 +290,7 @@ def doctor(
 
 
 INTERRUPTED = 130
-_resume: dict[str, str] = {}
+_resume: dict[str, str] = {}  # the command that resumes the search, and the file of its log messages
 
 
 def _remember(
@@ -312,10 +308,6 @@ def _remember(
     words += [f"--output {shlex.quote(str(output))}"] if output else []
     words += [f"--address {address}"] if address else []
     _resume.update(command=" ".join(words), log=str(log))
-
-
-def _terminated(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _say(text: str) -> None:
@@ -360,7 +352,7 @@ def _invoke() -> int:
 
 def main() -> None:
     """Run the command line and turn what happens into the documented exit codes."""
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(_invoke())
 
 

@@ -209,7 +209,7 @@ def test_an_error_before_the_log_file_is_open_is_one_message(tmp_path, monkeypat
 
 def test_a_search_without_a_front_exits_1(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(api, "search", lambda *_, **__: SimpleNamespace(points=()))
-    monkeypatch.setattr(api, "front_table", lambda *_, **__: "No answer yet")
+    monkeypatch.setattr(api, "table", lambda *_, **__: "No answer yet")
     assert call(monkeypatch, "run", "digits", "--output", tmp_path) == 1
     assert "report: " in capfd.readouterr().out
 
@@ -284,7 +284,7 @@ def test_report_as_json_names_the_file(search, monkeypatch, capfd):
 
 def test_front_shows_every_point_when_asked(search, monkeypatch, capfd):
     limits = []
-    monkeypatch.setattr(api, "front_table", lambda *_, limit=12, **__: limits.append(limit) or "")
+    monkeypatch.setattr(api, "table", lambda *_, limit=12, **__: limits.append(limit) or "")
     assert call(monkeypatch, "front", search) == 0
     assert call(monkeypatch, "front", search, "--all") == 0
     assert limits == [12, None]

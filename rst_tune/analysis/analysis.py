@@ -24,9 +24,8 @@ from rst_tune.records import Prior, Search
 if TYPE_CHECKING:
     from rst_tune.analysis.importance import Importance
 
-__all__ = ["Analysis", "analyze", "surrogate_of"]
-
 Rows = tuple[ConfigSummary, ...]
+NO_FRONT = "the front is empty: no trial was trained to its end"
 _OF_CONFIG = ("family", "schedule", "rule", "rule_options", "rho", "gamma_gnr", "gamma_rst", "horizon")
 _OF_SUMMARY = (
     "compute", "extra_propagation", "error_mean", "error_sem", "error_posterior", "error_posterior_sd",
@@ -97,7 +96,9 @@ class Analysis:
         """Return the most accurate point of the front that costs at most `compute`."""
         able = [p for p in self.points if p.compute <= compute * (1 + 1e-9)]
         if not able:
-            raise InputError(f"a point of the front must cost at most {compute:g} ×, but {self._least('compute')}")
+            least = min((p.compute for p in self.points), default=None)
+            known = NO_FRONT if least is None else f"the cheapest costs {least:.3g} ×: ask for that or more"
+            raise InputError(f"a point of the front must cost at most {compute:g} ×, but {known}")
         return min(able, key=lambda p: p.error_posterior)
 
     def for_error(self, value: float) -> ConfigSummary:
@@ -105,24 +106,14 @@ class Analysis:
 
         `value` is in the unit of the search's metric.
         """
-        metric = self.search.metric
-        able = [p for p in self.points if max(p.error_posterior, p.error_mean) <= metric.error(value)]
+        metric, errors = self.search.metric, [max(p.error_posterior, p.error_mean) for p in self.points]
+        able = [p for p, error in zip(self.points, errors, strict=True) if error <= metric.error(value)]
         if not able:
-            bound = "least" if metric.higher_is_better else "most"
+            bound, more = ("least", "less") if metric.higher_is_better else ("most", "more")
             asked = f"{metric.name} of at {bound} {metric.with_unit(metric.error(value))}"
-            raise InputError(f"a point of the front must have {asked}, but {self._least('error')}")
+            known = f"the best has {metric.with_unit(min(errors))}: ask for that or {more}" if errors else NO_FRONT
+            raise InputError(f"a point of the front must have {asked}, but {known}")
         return min(able, key=lambda p: p.compute)
-
-    def _least(self, axis: str) -> str:
-        if not self.points:
-            return "the front is empty: no trial was trained to its end"
-        if axis == "compute":
-            return f"the cheapest costs {min(p.compute for p in self.points):.3g} ×: ask for that or more"
-        lowest = min(max(p.error_posterior, p.error_mean) for p in self.points)
-        metric = self.search.metric
-        return (
-            f"the best has {metric.with_unit(lowest)}: ask for that or {'less' if metric.higher_is_better else 'more'}"
-        )
 
     def sentence(self, point: ConfigSummary) -> str:
         """Return a point with its compute, its error and the baselines, in one sentence."""
@@ -152,16 +143,8 @@ class Analysis:
         return answers(self.summaries, self.search.header)
 
     def _repr_html_(self) -> str:
-        metric = self.search.metric
-        heads = (
-            "configuration",
-            self.baselines.noun,
-            metric.title,
-            "seeds",
-            "P(non-dominated)",
-            "verdict",
-            f"test {metric.title}",
-        )
+        metric, title = self.search.metric, self.search.metric.title
+        heads = ("configuration", self.baselines.noun, title, "seeds", "P(non-dominated)", "verdict", f"test {title}")
         head = "".join(f"<th>{escape(name)}</th>" for name in heads)
         table = [
             [labels.describe(p.config), _cell(p.compute), metric.text(p.error_mean, p.error_sem), _cell(p.seeds),
@@ -179,7 +162,7 @@ def analyze(search: Search, cost: str | None = None) -> Analysis:
     surrogate = surrogate_of(search, search.header.settings.prior or PRIOR)
     rows = tuple(summarize_configs(search, surrogate))
     points = tuple(row for row in rows if row.on_front)
-    reference = pareto.reference_point(search)
+    front, reference = [(p.error_posterior, p.compute) for p in points], pareto.reference_point(search)
     baselines = Baselines(rows=rows, surrogate=surrogate, metric=search.metric)
     settled = tuple(point for point in points if point.settled)
     gains = baselines.gains(settled)
@@ -193,7 +176,7 @@ def analyze(search: Search, cost: str | None = None) -> Analysis:
         recommended=recommendation,
         baselines=baselines,
         reference=reference,
-        hypervolume=pareto.hypervolume(_coordinates(points), reference) if reference else None,
+        hypervolume=pareto.hypervolume(front, reference) if reference else None,
         caveats=tuple(caveats(search, rows)),
         answer=answer(recommendation, baselines, gains) if search.trials else "no answer: the search is empty",
     )
@@ -205,10 +188,6 @@ def surrogate_of(search: Search, prior: Prior) -> Surrogate | None:
     if len(finished) < MIN_TRIALS:
         return None
     return fit_surrogate([*finished, *expected_finals(search), *diverged_trials(search)], prior=prior)
-
-
-def _coordinates(points: Rows) -> list[tuple[float, float]]:
-    return [(p.error_posterior, p.compute) for p in points]
 
 
 def _cell(value: object) -> str:

@@ -16,8 +16,6 @@ from rst_tune.analysis import labels, pareto
 from rst_tune.analysis.baselines import Baselines, Difference
 from rst_tune.analysis.replicates import ConfigSummary
 
-__all__ = ["answer", "point_sentence", "recommended"]
-
 Rows = Sequence[ConfigSummary]
 
 

@@ -18,8 +18,6 @@ from rst_tune.analysis.replicates import ConfigSummary, mean_posterior
 from rst_tune.analysis.surrogate import Surrogate
 from rst_tune.records import PERCENT_ERROR, Metric
 
-__all__ = ["Baselines", "Difference"]
-
 Rows = tuple[ConfigSummary, ...]
 Words = Literal["better", "worse", "not distinguishable", "one seed"]
 

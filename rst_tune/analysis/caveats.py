@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from rst_tune.analysis.replicates import CONFIRMED, ConfigSummary
 from rst_tune.records import Search, Status
 
-__all__ = ["caveats"]
-
 Rows = Sequence[ConfigSummary]
 _LOSSES = {
     Status.DIVERGED: "diverged",
@@ -19,11 +17,7 @@ _LOSSES = {
 
 def caveats(search: Search, rows: Rows) -> list[str]:
     """Return the caveats of a search and its summaries: trials first, then noise, then baselines."""
-    notes = (
-        [*_of_trials(search, rows), *_of_noise(rows), *_of_baselines(search, rows)]
-        if rows
-        else _of_trials(search, rows)
-    )
+    notes = _of_trials(search, rows) + (_of_noise(rows) + _of_baselines(search, rows) if rows else [])
     return [text for applies, text in notes if applies]
 
 
@@ -52,7 +46,9 @@ def _of_noise(rows: Rows) -> list[tuple[bool, str]]:
     points = [row for row in rows if row.on_front]
     confirmed = sum(p.verdict == "confirmed" for p in points)
     single = [row for row in rows if row.seeds_total == 1]
-    better = sum(any(_dominates(row, p) for p in points) for row in single)
+    better = sum(
+        any(row.compute <= p.compute and row.error_posterior < p.error_posterior for p in points) for row in single
+    )
     return [
         (True, f"{confirmed} of {len(points)} points of the front are confirmed (P(non-dominated) >= {CONFIRMED})"),
         (bool(single), f"{len(single)} of {len(rows)} configurations have one seed; P(non-dominated) shrinks them"),
@@ -62,10 +58,6 @@ def _of_noise(rows: Rows) -> list[tuple[bool, str]]:
             "run a second seed",
         ),
     ]
-
-
-def _dominates(row: ConfigSummary, point: ConfigSummary) -> bool:
-    return row.compute <= point.compute and row.error_posterior < point.error_posterior
 
 
 def _of_baselines(search: Search, rows: Rows) -> list[tuple[bool, str]]:

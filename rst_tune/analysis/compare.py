@@ -16,8 +16,6 @@ from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.replicates import mean_posterior
 from rst_tune.errors import InputError
 
-__all__ = ["SURFACES", "Comparison", "CostDifference", "Entry", "compare"]
-
 Array = NDArray[np.float64]
 
 SAMPLES = 1000
@@ -105,12 +103,15 @@ def compare(analyses: Sequence[Analysis], names: Sequence[str] | None = None) ->
     reference = (max(r[0] for r in references), max(r[1] for r in references)) if references else None
     first, *others = [_Front(analysis) for analysis in analyses]
     known = [(n, f) for n, f in zip(unique[1:], others, strict=True) if f.analysis.points and first.analysis.points]
+    caveats = [f"{name}: {note}" for name, analysis in zip(unique, analyses, strict=True) for note in analysis.caveats]
+    tasks = {repr(analysis.search.header.experiment.get("task")) for analysis in analyses}
+    different = ["the searches have different tasks: their errors are not comparable"] if len(tasks) > 1 else []
     return Comparison(
         reference=reference,
         entries=tuple(_entry(n, f, reference) for n, f in zip(unique, (first, *others), strict=True)),
         differences=tuple(row for name, front in known for row in _differences(name, first, front)),
         attainment={n: pareto.attainment_difference(first.surfaces(), f.surfaces(), SURFACES) for n, f in known},
-        caveats=tuple(_caveats(unique, analyses)),
+        caveats=(*caveats, *different),
     )
 
 
@@ -152,10 +153,3 @@ def _steps(first: _Front, other: _Front) -> list[float]:
         return [round(1 + 0.1 * k, 1) for k in range(11)]
     low, high = np.floor(2 * np.log2(costs.min())), np.ceil(2 * np.log2(costs.max()))
     return [float(f"{2.0 ** (k / 2):.3g}") for k in np.arange(low, high + 1)]
-
-
-def _caveats(names: Sequence[str], analyses: Sequence[Analysis]) -> list[str]:
-    notes = [f"{name}: {note}" for name, analysis in zip(names, analyses, strict=True) for note in analysis.caveats]
-    if len({repr(analysis.search.header.experiment.get("task")) for analysis in analyses}) > 1:
-        notes.append("the searches have different tasks: their errors are not comparable")
-    return notes

@@ -9,8 +9,6 @@ from rst_tune.analysis.pareto import reference_compute
 from rst_tune.errors import InputError, unknown_name
 from rst_tune.records import Cost, RuleTimes, Search, Trial
 
-__all__ = ["in_cost", "recorded_times"]
-
 
 def in_cost(search: Search, cost: str | None) -> Search:
     """Return the search with the compute of its trainings counted in `cost`; None: as the search was run.

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from math import isfinite
 from pathlib import Path
@@ -12,8 +12,6 @@ from typing import Any
 from rst_tune.errors import unknown_name
 from rst_tune.files import atomic_file, write_text
 from rst_tune.records import Metric, Search, Trial
-
-__all__ = ["FORMATS", "trial_rows", "write_export"]
 
 Rows = list[dict[str, Any]]
 
@@ -27,6 +25,7 @@ _OF_CONFIG = (
 )  # fmt: skip
 _OF_RUN = ("sampled_at", "started_at", "ended_at", "node", "worker", "ray_trial", "rungs", "history")
 COLUMNS = (*_OF_TRIAL, *_OF_CONFIG, *_OF_RUN)
+FORMATS = ("csv", "json", "parquet")
 
 
 def trial_rows(search: Search) -> Rows:
@@ -36,66 +35,60 @@ def trial_rows(search: Search) -> Rows:
     `error` is minimized; `metric` and `value` are it as the search's metric is written.
     """
     metrics = sorted({name for trial in search.trials for name in trial.metrics})
-    return [_row(trial, metrics) | _value(trial, search.metric) for trial in search.trials]
+    return [_row(trial, metrics, search.metric) for trial in search.trials]
 
 
-def _row(trial: Trial, metrics: list[str]) -> dict[str, Any]:
+def _row(trial: Trial, metrics: list[str], metric: Metric) -> dict[str, Any]:
     values = {name: getattr(trial.config if name in _OF_CONFIG else trial, name) for name in COLUMNS}
     last = {f"metric_{name}": trial.metrics.get(name) for name in metrics}
-    return {**{name: _flat(value) for name, value in values.items()}, **last}
-
-
-def _value(trial: Trial, metric: Metric) -> dict[str, Any]:
-    return {"metric": metric.name, "value": None if trial.error is None else metric.value(trial.error)}
+    own = {"metric": metric.name, "value": None if trial.error is None else metric.value(trial.error)}
+    return {**{name: _flat(value) for name, value in values.items()}, **last, **own}
 
 
 def _flat(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
-    return json.dumps(_finite(value), sort_keys=True) if isinstance(value, Mapping | list | tuple) else value
+    return json.dumps(json_safe(value), sort_keys=True) if isinstance(value, Mapping | list | tuple) else value
 
 
-def _finite(value: Any) -> Any:
-    """Return the value with null for numbers that JSON does not have."""
+def json_safe(value: Any) -> Any:
+    """Return plain data without NaN and infinity, which JSON does not have: they become null.
+
+    >>> json_safe({"a": (1, float("inf")), "b": float("nan")})
+    {'a': [1, None], 'b': None}
+    """
     if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
+        return {name: json_safe(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [json_safe(item) for item in value]
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def write_export(search: Search, path: Path | str, format: str) -> Path:  # noqa: A002 (the word of the command line)
+def write_export(search: Search, path: Path, format: str) -> Path:  # noqa: A002 (the word of the command line)
     """Write every trial to a file and return its path."""
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS)
-    FORMATS[format](trial_rows(search), Path(path))
-    return Path(path)
-
-
-def _write_csv(rows: Rows, path: Path) -> None:
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else COLUMNS)
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, text.getvalue())
-
-
-def _write_json(rows: Rows, path: Path) -> None:
-    write_text(path, json.dumps(_finite(rows), indent=1, allow_nan=False))
-
-
-def _write_parquet(rows: Rows, path: Path) -> None:
-    # Imported on use: only Parquet needs it. It ships no types.
-    import pyarrow as pa  # type: ignore[import-untyped]
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
-
+    rows = trial_rows(search)
     columns = list(rows[0]) if rows else COLUMNS
-    with atomic_file(path) as file:
-        pq.write_table(pa.table({name: [row[name] for row in rows] for name in columns}), file)
+    if format == "csv":
+        write_text(path, csv_text(rows, columns))
+    elif format == "json":
+        write_text(path, json.dumps(json_safe(rows), indent=1, allow_nan=False))
+    else:
+        # Imported on use: only Parquet needs it. It ships no types.
+        import pyarrow as pa  # type: ignore[import-untyped]
+        import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+        with atomic_file(path) as file:
+            pq.write_table(pa.table({name: [row[name] for row in rows] for name in columns}), file)
+    return path
 
 
-FORMATS: Mapping[str, Callable[[Rows, Path], None]] = {
-    "csv": _write_csv,
-    "json": _write_json,
-    "parquet": _write_parquet,
-}
+def csv_text(rows: Rows, columns: Sequence[str]) -> str:
+    """Return rows as CSV under a head; what is nested becomes JSON text."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, fieldnames=columns)
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({k: json.dumps(v) if isinstance(v, dict | list) else v for k, v in row.items()})
+    return text.getvalue()

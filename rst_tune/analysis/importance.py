@@ -9,8 +9,6 @@ from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
 from rst_tune.records import Search, Trial
 
-__all__ = ["PARAMETERS", "Importance", "importance"]
-
 PARAMETERS = ("family", "extra_propagation", "gamma_rst", "rho", "rule", "policy", "horizon")
 MIN_TRIALS = 8
 # The evaluator walks every tree in Python: a report should take seconds.

@@ -2,8 +2,6 @@
 
 from rst_tune.records import TrialConfig
 
-__all__ = ["describe", "length_text", "method_name", "schedule_text", "short"]
-
 
 def method_name(config: TrialConfig) -> str:
     """Return the paper's name of the scheme, with the rule where it is not SAM's.

@@ -15,19 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from rst_tune.records import RuleTimes, Search, scored_trials
 
-__all__ = [
-    "IncrementalFront",
-    "attainment_difference",
-    "contributions",
-    "derive_reference",
-    "hypervolume",
-    "hypervolume_history",
-    "knee",
-    "nondominated",
-    "reference_compute",
-    "reference_point",
-]
-
 Array = NDArray[np.float64]
 Point = tuple[float, float]
 

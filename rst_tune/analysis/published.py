@@ -21,8 +21,6 @@ from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.errors import unknown_name
 from rst_tune.records import TrialConfig
 
-__all__ = ["TABLES", "Beside", "PublishedRow", "beside", "results", "table"]
-
 TABLES: Mapping[str, str] = {
     "sgd-and-sam": "SGD and SAM, ResNet18 and WRN-28-10",
     "general-framework-for-cifar": "G-RST with p = 0.5 against SGD and SAM, seven models",
@@ -119,6 +117,7 @@ class Beside:
     published: PublishedRow
     ours: ConfigSummary
     split: str
+    error: float
     difference: float
     low: float | None
     high: float | None
@@ -145,4 +144,4 @@ def _difference(row: PublishedRow, ours: ConfigSummary) -> Beside:
         spread = sem**4 / (ours.seeds_total - 1) + theirs**4 / (row.seeds - 1)
         half = float(stats.t.ppf(0.975, variance**2 / spread if spread > 0 else 1.0) * np.sqrt(variance))
         low, high = gap - half, gap + half
-    return Beside(published=row, ours=ours, split=split, difference=gap, low=low, high=high)
+    return Beside(published=row, ours=ours, split=split, error=mean, difference=gap, low=low, high=high)

@@ -17,8 +17,6 @@ from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary, mean_posterior
 from rst_tune.records import PERCENT_ERROR, Metric, SearchStarted
 
-__all__ = ["Answer", "answers", "best_gamma", "constant_or_rest", "end_hurts", "end_weight", "half_cost"]
-
 Array = NDArray[np.float64]
 Rows = Sequence[ConfigSummary]
 Effect = tuple[float, float, float]
@@ -35,13 +33,12 @@ class Answer:
     """One question: the verdict, the effect with its interval, and the number of configurations behind it."""
 
     question: str
-    claim: str
-    verdict: str
-    effect: float | None
-    low: float | None
-    high: float | None
-    configurations: int
-    text: str
+    verdict: str = "not asked"
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    configurations: int = 0
+    text: str = "not asked in this search: a grid asks it (sampler.name=grid)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +46,6 @@ class _Question:
     """A question with its verdicts for an interval below 0, above 0 and around 0, and the trials that it needs."""
 
     question: str
-    claim: str
     verdicts: tuple[str, str, str]
     missing: str
 
@@ -62,38 +58,28 @@ class _Question:
             unit = f"points of {metric.name}" if metric.unit == "%" else f"in {metric.name}"
             text = f"{verdict}: {contrast}: {gap} {unit} (95 % interval {ends})"
         return Answer(
-            question=self.question, claim=self.claim, verdict=verdict, effect=value, low=low, high=high,
-            configurations=configurations, text=text,
-        )  # fmt: skip
-
-    def not_asked(self) -> Answer:
-        return Answer(
-            question=self.question, claim=self.claim, verdict="not asked", effect=None, low=None, high=None,
-            configurations=0, text="not asked in this search: a grid asks it (sampler.name=grid)",
+            question=self.question, verdict=verdict, effect=value, low=low, high=high, configurations=configurations,
+            text=text,
         )  # fmt: skip
 
 
 _END_HURTS = _Question(
     question="Does SGD near the end of training hurt?",
-    claim="avoid SGD with high probability near the end of training",
     verdicts=("no", "yes", "not settled"),
     missing="run families that fall and families that rise, at comparable costs",
 )
 _CONSTANT_OR_REST = _Question(
     question="Are constant schedules as good as the rest?",
-    claim="simple constant schedules give decent performance",
     verdicts=("better", "worse", "no difference seen"),
     missing="run constant schedules and others, at comparable costs",
 )
 _BEST_GAMMA = _Question(
     question="Is gamma_rst around 0.8 to 1 best?",
-    claim="gamma_rst in 0.8 to 1 is better than elsewhere",
     verdicts=("yes", "no", "not settled"),
     missing="run several values of gamma_rst inside and outside 0.8 to 1",
 )
 _HALF_COST = _Question(
     question="Does G-RST beat SAM at half the extra cost?",
-    claim="G-RST outperforms SAM in most cases at 50 % of its extra cost",
     verdicts=("yes", "no", "no difference seen"),
     missing="run SAM and G-RST (gamma above 1) at extra propagation 0.4 to 0.6, two seeds or more of both",
 )
@@ -108,7 +94,7 @@ def answers(rows: Rows, header: SearchStarted) -> list[Answer]:
     sampler: Mapping[str, Any] = header.experiment.get("sampler") or {}
     if sampler.get("name") == "grid":
         return [ask(rows, header.metric) for ask in (end_hurts, constant_or_rest, best_gamma, half_cost)]
-    return [each.not_asked() for each in (_END_HURTS, _CONSTANT_OR_REST, _BEST_GAMMA, _HALF_COST)]
+    return [Answer(question=each.question) for each in (_END_HURTS, _CONSTANT_OR_REST, _BEST_GAMMA, _HALF_COST)]
 
 
 def end_weight(row: ConfigSummary) -> float | None:

@@ -9,8 +9,6 @@ from scipy import stats
 
 from rst_tune.records import Search, Status, Trial
 
-__all__ = ["MIN_FINISHED", "RungCorrelation", "RungRegression", "expected_finals", "rung_correlations", "rung_level"]
-
 # With fewer finished trials a rung is not used, neither by the search nor in a report.
 MIN_FINISHED = 8
 # A trial is hopeless when its log error lies this many standard deviations above the worst that finished. With its

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from rst_tune.analysis.analysis import Analysis
 from rst_tune.records import TrialConfig
 
-__all__ = ["error_surface"]
-
 Array = NDArray[np.float64]
 
 COLUMNS, ROWS = 24, 20

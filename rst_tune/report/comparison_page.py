@@ -10,12 +10,9 @@ from rst_tune.report.formatting import escape_html
 from rst_tune.report.page import Content, answer_section, figure_data, html_table, section
 from rst_tune.report.panels import COMPUTE_NOTE, FRONT_NOTE, Panel, better_note, figure_panel
 
-__all__ = ["panels", "render", "verdict", "write"]
 
-
-def write(comparison: Comparison, path: Path | str) -> Path:
+def write(comparison: Comparison, path: Path) -> Path:
     """Write the page of a comparison and return its path."""
-    path = Path(path)
     write_text(path, render(comparison))
     return path
 
@@ -49,14 +46,10 @@ def _difference(comparison: Comparison, other: str, index: int) -> Panel:
     rectangles = comparison.attainment.get(other)
     if rectangles is None or comparison.reference is None:
         return Panel(name=name, title=title, missing="One of the two has no front yet.")
-    rectangles = rectangles.copy()
-    rectangles[:, 4] /= SURFACES
-    note = (
-        "Colour: the search with the higher probability of attaining a point or a better one, given the noise "
-        "between seeds."
-    )
-    axis = terminal.comparison_axis(comparison)
-    metric = comparison.entries[0].analysis.search.metric
+    rectangles = rectangles / (1, 1, 1, 1, SURFACES)
+    note = "Colour: the search with the higher probability of attaining a point or a better one, given the noise "
+    note += "between seeds."
+    axis, metric = terminal.comparison_axis(comparison), comparison.entries[0].analysis.search.metric
     figure = figures.attainment(rectangles, (first, other), comparison.reference, axis, metric)
     return figure_panel(name, title, note, figure)
 
@@ -75,13 +68,12 @@ def verdict(comparison: Comparison) -> str:
 
 
 def _tables(comparison: Comparison) -> str:
-    first, *others = (entry.name for entry in comparison.entries)
-    table = _text_table(terminal.VOLUME_HEADS, terminal.volume_rows(comparison))
-    rows = terminal.errors_by_cost(comparison)
+    table = _text_table(*terminal.volume_table(comparison))
+    (head, first, *others), rows = terminal.error_table(comparison)
     if not rows:
         return table
     note = f"Differences from the first search with 95 % intervals; {terminal.better_side(comparison)} 0 is better."
-    heads = (terminal.errors_head(comparison), first, *(f"{name}, difference" for name in others))
+    heads = (head, first, *(f"{name}, difference" for name in others))
     return f'{table}{_text_table(heads, rows)}<p class="note under">{note}</p>'
 
 

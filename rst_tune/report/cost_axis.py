@@ -8,8 +8,6 @@ from typing import Self
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.report import formatting
 
-__all__ = ["CostAxis"]
-
 
 @dataclass(frozen=True)
 class CostAxis:

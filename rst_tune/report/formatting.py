@@ -9,28 +9,6 @@ from typing import Any
 
 from rst_tune.records import PERCENT_ERROR, Metric, TrialConfig
 
-__all__ = [
-    "MISSING",
-    "cost",
-    "difference",
-    "duration",
-    "escape_html",
-    "format_value",
-    "interval",
-    "json_safe",
-    "multiple",
-    "number",
-    "one_line",
-    "pairs",
-    "parameters",
-    "probability",
-    "radius",
-    "seeds",
-    "sentence",
-    "timestamp",
-    "unbroken",
-]
-
 MISSING = "–"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
@@ -187,21 +165,6 @@ def one_line(text: object) -> str:
     'a b [31m'
     """
     return _CONTROL.sub(" ", str(text).encode("utf-8", "replace").decode())
-
-
-def json_safe(value: Any) -> Any:
-    """Return plain data without NaN and infinity, which JSON does not have: they become null.
-
-    >>> json_safe({"a": (1, float("inf")), "b": float("nan")})
-    {'a': [1, None], 'b': None}
-    """
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): json_safe(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_safe(item) for item in value]
-    return value
 
 
 def unbroken(text: str) -> str:

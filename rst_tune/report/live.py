@@ -22,8 +22,6 @@ from rst_tune.records import LOG_NAME, Phase, SearchState
 from rst_tune.records.log import new_lines, parse_line
 from rst_tune.report import page
 
-__all__ = ["LivePage", "serve"]
-
 LOOPBACK = "127.0.0.1"
 OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?")
 PERIOD = 3.0

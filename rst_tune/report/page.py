@@ -15,6 +15,7 @@ from plotly.offline import get_plotlyjs
 
 from rst_tune.analysis import labels
 from rst_tune.analysis.analysis import Analysis
+from rst_tune.analysis.export import json_safe
 from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.files import write_text
 from rst_tune.records import Metric, Search, Status
@@ -24,10 +25,6 @@ from rst_tune.report.formatting import escape_html
 from rst_tune.report.panels import Panel, panels
 from rst_tune.report.status import budget_progress
 from rst_tune.report.terminal import table_points
-
-__all__ = [
-    "Content", "answer_section", "content", "figure_data", "html_table", "render", "script_json", "section", "write",
-]  # fmt: skip
 
 MAX_RUNNING = 12
 
@@ -60,9 +57,8 @@ class Content:
         return page.encode("utf-8", "replace").decode()  # JSON may hold lone surrogates, which no file can
 
 
-def write(analysis: Analysis, path: Path | str) -> Path:
+def write(analysis: Analysis, path: Path) -> Path:
     """Write the page of a search and return its path."""
-    path = Path(path)
     write_text(path, render(analysis))
     return path
 
@@ -105,7 +101,7 @@ def _asset(name: str) -> str:
 
 def script_json(data: Mapping[str, Any]) -> str:
     """Return JSON that cannot end the script element around it."""
-    text = json.dumps(formatting.json_safe(data), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    text = json.dumps(json_safe(data), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
@@ -171,9 +167,8 @@ def answer_section(
 def html_table(heads: Sequence[str], rows: Iterable[str], label: str, name: str = "") -> str:
     """Return a table that scrolls sideways; `rows` are HTML, an empty head stands above the buttons."""
     head = "".join(f'<th scope="col"{"" if h else " class=act"}>{escape_html(h)}</th>' for h in heads)
-    table = (
-        f"<table{f' id={name}' if name else ''}><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    )
+    place = f" id={name}" if name else ""
+    table = f"<table{place}><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     return f'<div class="scroll" role="region" aria-label="{escape_html(label)}" tabindex="0">{table}</div>'
 
 
@@ -182,12 +177,9 @@ def _front_table(analysis: Analysis) -> str:
     if not points:
         return ""
     columns = _front_columns(points, CostAxis.of(analysis.summaries), analysis.search.metric)
-    rows = [
-        _front_row(point, [cells[i] for cells in columns.values()], point is analysis.recommended)
-        for i, point in enumerate(points)
-    ]
-    heads = ["method", *columns, "verdict", ""]
-    return html_table(heads, rows, "The front as a table", "front-table")
+    cells = zip(*columns.values(), strict=True)
+    rows = [_front_row(p, own, p is analysis.recommended) for p, own in zip(points, cells, strict=True)]
+    return html_table(["method", *columns, "verdict", ""], rows, "The front as a table", "front-table")
 
 
 def _running_table(search: Search) -> str:

@@ -7,12 +7,11 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from rst_tune.analysis.analysis import Analysis
+from rst_tune.analysis.export import json_safe
 from rst_tune.records import PERCENT_ERROR, SearchStarted, Status, TrialConfig
 from rst_tune.report import formatting
 from rst_tune.report.figures.style import rounded
 from rst_tune.report.status import PHASES, budget_progress, plain_trainings, prior_text
-
-__all__ = ["account", "header_groups", "key_figures", "trial_columns"]
 
 Rows = list[tuple[str, str]]
 # A copied configuration holds these only if they are not the defaults.
@@ -137,5 +136,5 @@ def _unless_default(config: TrialConfig, name: str) -> Any:
 def _indexed(values: Sequence[Any]) -> dict[str, list[Any]]:
     """Return a column of repeated values as the distinct values and an index per row."""
     places: dict[str, int] = {}
-    at = [places.setdefault(json.dumps(formatting.json_safe(value)), len(places)) for value in values]
+    at = [places.setdefault(json.dumps(json_safe(value)), len(places)) for value in values]
     return {"values": [json.loads(text) for text in places], "at": at}

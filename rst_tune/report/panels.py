@@ -16,8 +16,6 @@ from rst_tune.report.figures.front import visible_range
 from rst_tune.report.figures.space import MAX_COINS, MAX_LINES
 from rst_tune.report.status import FAILURES
 
-__all__ = ["FRONT_NOTE", "Panel", "baselines", "better_note", "figure_panel", "front_figure", "panels"]
-
 MAX_SCHEDULES = 12
 MAX_FAILURES = 8
 FRONT_NOTE = (
@@ -28,7 +26,6 @@ FRONT_NOTE = (
 COMPUTE_NOTE = (
     " Compute counts forward-backward pairs: 1 × is one training of the base optimizer at the recipe's length."
 )
-
 TIME_NOTE = (
     " Time is that of the training steps with passes, data and the rule's own work: 1 × is one training of the base "
     "optimizer at the recipe's length."
@@ -53,8 +50,7 @@ class Panel:
 
 def figure_panel(name: str, title: str, note: str, figure: go.Figure, *, half: bool = False) -> Panel:
     """Return a section of one figure, or of the reason why the figure is empty."""
-    missing = (figure.layout.meta or {}).get("missing", "")
-    if missing:
+    if missing := (figure.layout.meta or {}).get("missing", ""):
         return Panel(name=name, title=title, missing=missing, half=half)
     return Panel(name=name, title=title, note=note, plots={"": figure}, half=half)
 
@@ -89,8 +85,7 @@ def baselines(analysis: Analysis) -> dict[str, ConfigSummary]:
 
 def _front(analysis: Analysis) -> Panel:
     points, metric = analysis.summaries, analysis.search.metric
-    note = better_note(metric) + FRONT_NOTE
-    axis = CostAxis.of(points)
+    note, axis = better_note(metric) + FRONT_NOTE, CostAxis.of(points)
     note += TIME_NOTE if axis.timed else COMPUTE_NOTE if axis.lengths_differ else ""
     if axis.lengths_differ:
         note += " The dashed curve is the base optimizer trained longer or shorter."
@@ -157,10 +152,8 @@ def _schedules(analysis: Analysis) -> Panel:
 def _map(analysis: Analysis) -> Panel:
     metric = analysis.search.metric
     title = f"{metric.name[:1].upper()}{metric.name[1:]} over {CostAxis.of(analysis.summaries).noun} and γ"
-    note, surface = (
-        "One marker per configuration; diamonds are on the front. Darker is better.",
-        error_surface(analysis),
-    )
+    note = "One marker per configuration; diamonds are on the front. Darker is better."
+    surface = error_surface(analysis)
     if surface is not None:
         note += (
             " The shade is the posterior mean of the surrogate around one point of the front, the recommended one if "
@@ -202,8 +195,7 @@ def _timeline(analysis: Analysis) -> Panel:
 
 def _rungs(analysis: Analysis) -> Panel:
     note = "A rung that ranks configurations as the full training does has points that rise from left to right."
-    known = "; ".join(map(str, analysis.rung_correlations))
-    metric = analysis.search.metric
+    known, metric = "; ".join(map(str, analysis.rung_correlations)), analysis.search.metric
     note += f" Rank correlation with the final {metric.name}: {known}." if known else ""
     figure = figures.rungs(analysis.search.trials, metric)
     title = f"{metric.name[:1].upper()}{metric.name[1:]} at the rungs and at the end"

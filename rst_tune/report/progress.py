@@ -9,8 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -22,8 +21,6 @@ from rst_tune.analysis import pareto
 from rst_tune.records import PERCENT_ERROR, Metric, Phase, Search, Status
 from rst_tune.report import formatting
 from rst_tune.report.status import PHASES
-
-__all__ = ["ProgressView", "Snapshot", "snapshot"]
 
 ACCIDENTS = (Status.STOPPED, Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED, Status.LOST)
 
@@ -121,11 +118,9 @@ class ProgressView:
             self._live.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._live is not None:
-            self._live.__exit__(kind, error, trace)
+            self._live.__exit__(*error)
             self._live = None
 
 

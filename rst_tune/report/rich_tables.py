@@ -9,8 +9,6 @@ from rich.text import Text
 
 from rst_tune.report.formatting import one_line
 
-__all__ = ["FittedTable", "add_row", "bullets", "column_table", "row_table", "text"]
-
 MIN_CUT = 8
 
 

@@ -6,10 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from rst_tune.analysis.analysis import Analysis
+from rst_tune.analysis.export import json_safe
 from rst_tune.records import Phase, Role, Search, Status
-from rst_tune.report.formatting import json_safe
-
-__all__ = ["FAILURES", "PHASES", "budget_progress", "plain_trainings", "prior_text", "status_rows"]
 
 FAILURES = (Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED, Status.LOST)
 PHASES = {

@@ -1,9 +1,9 @@
 """Tables of the smaller commands (plan, train, list, doctor), the JSON of `compare`, and the progress of `train`."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -11,26 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rst_tune.analysis.compare import Comparison
+from rst_tune.analysis.export import json_safe
 from rst_tune.report import formatting
 from rst_tune.report.rich_tables import add_row, column_table, row_table
-
-__all__ = ["checks_table", "comparison_rows", "estimate_table", "follow", "listing_table", "training_table"]
-
-
-class Step(Protocol):
-    """The progress of a training."""
-
-    @property
-    def step(self) -> int:
-        """Steps done."""
-
-    @property
-    def total_steps(self) -> int:
-        """Steps of the whole training."""
-
-    @property
-    def metrics(self) -> dict[str, float] | None:
-        """The metrics of the epoch that just ended, if one did."""
 
 
 def _hours(value: float | None) -> str:
@@ -40,28 +23,23 @@ def _hours(value: float | None) -> str:
 
 
 def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
-    """Return what a search tries per axis, and its cost beside that of the paper's grid.
-
-    The keys are those of `Estimate.to_dict`. `prior`, `plain_trainings`, `pairs_per_trial`, `trainings_decided`
-    and `axes` may be missing.
-    """
+    """Return what a search tries per axis and costs, beside the paper's grid. The keys are the fields of `Estimate`."""
     rungs = ", ".join(map(str, estimate["rungs"])) or "none"
     pair = estimate["seconds_per_pair"]
     pairs = {name: formatting.number(estimate[f"pairs_{name}"]) for name in ("search", "confirm")}
     grid_hours = estimate["paper_grid_device_hours"]
     grid_time = "" if grid_hours is None else f" ({_hours(grid_hours)})"
     share = estimate["pairs_budget"] / estimate["paper_grid_pairs"]
-    trainings, per_trial = estimate.get("plain_trainings"), estimate.get("pairs_per_trial")
-    plain = estimate["epochs"] * estimate["steps_per_epoch"]
-    unit, noun = ("plain step", "time") if estimate.get("cost") == "seconds" else ("pair", "compute")
+    mean = estimate["pairs_per_trial"] / (estimate["epochs"] * estimate["steps_per_epoch"])
+    unit, noun = ("plain step", "time") if estimate["cost"] == "seconds" else ("pair", "compute")
     rows = [
         ("search", estimate["search_id"]),
         ("prior", estimate.get("prior") or ""),
         ("plain training", f"{estimate['epochs']} epochs of {estimate['steps_per_epoch']} steps; "
          f"rungs at epochs {rungs}"),
-        ("budget", "" if trainings is None else f"{formatting.number(trainings)} plain trainings"),
+        ("budget", f"{formatting.number(estimate['plain_trainings'])} plain trainings"),
         ("decided front", _decided(estimate)),
-        ("mean trial", "" if not per_trial or not plain else f"{formatting.multiple(per_trial / plain)} {noun}"),
+        ("mean trial", f"{formatting.multiple(mean)} {noun}"),
         ("configurations", f"{estimate['trials_unstopped']:,} if none is stopped, "
          f"at most {estimate['trials_stopped']:,}"),
         ("propagation pairs" if unit == "pair" else "time in plain steps",
@@ -74,7 +52,7 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
         ("share of that grid", f"{formatting.number(100 * share, 3)} %"),
     ]  # fmt: skip
     cost = row_table([(name, value) for name, value in rows if value], estimate["name"])
-    axes = [(str(axis["name"]), _axis_text(axis["values"])) for axis in estimate.get("axes") or ()]
+    axes = [(str(axis["name"]), _axis_text(axis["values"])) for axis in estimate["axes"]]
     return Group(cost, Text(""), row_table(axes, "What the search varies")) if axes else cost
 
 
@@ -84,7 +62,7 @@ def _decided(estimate: Mapping[str, Any]) -> str:
     >>> _decided({"trainings_decided": 39.7, "front_points": 6, "front_seeds": 3, "plain_trainings": 20})
     'about 6 points of 3 seeds each take 40 plain trainings, more than the budget'
     """
-    if (needed := estimate.get("trainings_decided")) is None:
+    if (needed := estimate["trainings_decided"]) is None:
         return ""
     front = f"about {estimate['front_points']} points of {estimate['front_seeds']} seeds each"
     more = ", more than the budget" if needed > estimate["plain_trainings"] else ""
@@ -110,9 +88,7 @@ def training_table(result: Mapping[str, Any]) -> RenderableType:
         "realized_extra_propagation": "extra propagation, realized",
         "extra_propagation": "extra propagation, expected",
     }
-    return row_table(
-        (names.get(name, name.replace("_", " ")), formatting.format_value(value)) for name, value in result.items()
-    )
+    return row_table((names.get(n, n.replace("_", " ")), formatting.format_value(v)) for n, v in result.items())
 
 
 def listing_table(entries: Sequence[Mapping[str, str]]) -> Table:
@@ -148,21 +124,20 @@ def comparison_rows(comparison: Comparison) -> dict[str, Any]:
         "differences": [asdict(d) for d in comparison.differences],
         "caveats": list(comparison.caveats),
     }  # fmt: skip
-    plain: dict[str, Any] = formatting.json_safe(rows)
+    plain: dict[str, Any] = json_safe(rows)
     return plain
 
 
-def follow(steps: Iterable[Step], describe: Callable[[], str], console: Console, *, quiet: bool = False) -> None:
-    """Consume the steps of a training; show a bar in a terminal, one line per epoch elsewhere.
+def follow(steps: Iterable[tuple[int, int, str]], console: Console, *, quiet: bool = False) -> None:
+    """Show a training as a bar in a terminal, as one line per epoch elsewhere.
 
-    `describe` returns the result of the epoch that just ended.
+    `steps` trains as it is consumed: steps done, steps in all, and the result of the epoch that just ended, if one did.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     live = console.is_terminal and not quiet
     with Progress(*columns, console=console, transient=True, disable=not live) as bar:
         task = bar.add_task("training", total=None)
-        for step in steps:
-            error = "" if step.metrics is None else describe()
-            bar.update(task, completed=step.step, total=step.total_steps, description=error or None)
-            if error and not live and not quiet:
-                console.print(f"step {step.step} of {step.total_steps}: {error}", highlight=False)
+        for done, total, result in steps:
+            bar.update(task, completed=done, total=total, description=result or None)
+            if result and not live and not quiet:
+                console.print(f"step {done} of {total}: {result}", highlight=False)

@@ -16,21 +16,8 @@ from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.rich_tables import FittedTable, add_row, bullets, column_table, row_table, text
 from rst_tune.report.status import status_rows
 
-__all__ = [
-    "VOLUME_HEADS",
-    "better_side",
-    "compare_table",
-    "comparison_axis",
-    "errors_by_cost",
-    "errors_head",
-    "front_table",
-    "paper_table",
-    "status_table",
-    "table_points",
-    "volume_rows",
-]
-
-VOLUME_HEADS = ("search", "points", "pairs", "hypervolume", "95 % interval")
+TextTable = tuple[list[str], list[list[str]]]
+"""The heads of the columns, and the rows."""
 STYLES = {"confirmed": "bold green", "uncertain": "yellow", "single seed": "magenta", "dominated": "dim"}
 NOTES = {
     "compute": "→: recommended; 1 ×: one plain training of the recipe",
@@ -51,27 +38,17 @@ def front_table(analysis: Analysis, width: int | None = None, limit: int | None 
     points = table_points(analysis)
     if points:
         shown = _spread(points, analysis.recommended, limit)
-        axis = CostAxis.of(analysis.summaries)
-        columns = _front_columns(shown, analysis.recommended, axis, analysis.search.metric)
+        axis, metric = CostAxis.of(analysis.summaries), analysis.search.metric
+        columns = _front_columns(shown, analysis.recommended, axis, metric)
         numbers = [name for name in columns if name not in ("verdict", "method")]
-        metric = analysis.search.metric
-        notes = NOTES if axis.lengths_differ else {**NOTES, axis.name: "→: recommended"}
-        notes = {**notes, metric.title: f"{metric.name}: measured mean ± standard error over seeds"}
+        notes = NOTES if axis.lengths_differ else NOTES | {axis.name: "→: recommended"}
+        notes = notes | {metric.title: f"{metric.name}: measured mean ± standard error over seeds"}
         if any(p.diverged for p in shown):
-            notes = {**notes, "seeds": "seeds: 2 of 3: one diverged, and counts with the error of guessing"}
-        drop = (
-            "verdict",
-            "seeds",
-            *(("extra",) if axis.lengths_differ else ()),
-            "expect",
-            _test_title(metric),
-            "P",
-            "ρ",
-        )
-        parts += [
-            Text(""),
-            FittedTable(columns=columns, numbers=numbers, drop=drop, cut="method", notes=notes, width=width),
-        ]
+            notes["seeds"] = "seeds: 2 of 3: one diverged, and counts with the error of guessing"
+        extra = ["extra"] if axis.lengths_differ else []  # else it is the column of the cost
+        drop = ["verdict", "seeds", *extra, "expect", _test_title(metric), "P", "ρ"]
+        table = FittedTable(columns=columns, numbers=numbers, drop=drop, cut="method", notes=notes, width=width)
+        parts += [Text(""), table]
         if len(shown) < len(points):
             part = f"{len(shown)} of {len(points)} points, evenly spaced"
             parts.append(text(f"{part}; all: rst-tune front --all, --json or --csv", style="dim"))
@@ -136,7 +113,7 @@ def _compact(mean: float | None, sem: float | None, metric: Metric = PERCENT_ERR
 def status_table(analysis: Analysis) -> RenderableType:
     """Return the state of a search, from the same rows as `status --json`."""
     status = status_rows(analysis)
-    counts = ", ".join(f"{n:,} {name}" for name, n in status["counts"].items())
+    counts, volume = ", ".join(f"{n:,} {name}" for name, n in status["counts"].items()), status["hypervolume"]
     rows = [
         ("phase", status["phase"]),
         ("prior", status["prior"] or ""),
@@ -145,12 +122,7 @@ def status_table(analysis: Analysis) -> RenderableType:
         ("pairs spent", formatting.pairs(status["pairs"], status["plain_trainings"])),
         ("device-hours", formatting.number(status["device_hours"])),
         *(("budget", _budget_text(name, **budget)) for name, budget in status["budget"].items()),
-        (
-            "hypervolume",
-            "none yet: no trial was trained to its end"
-            if status["hypervolume"] is None
-            else formatting.number(status["hypervolume"]),
-        ),
+        ("hypervolume", "none yet: no trial was trained to its end" if volume is None else formatting.number(volume)),
         ("best training", "" if status["best_error"] is None else analysis.search.metric.phrase(status["best_error"])),
         *((f"rung after {rung['share']}", _rung_text(rung)) for rung in status["rung_correlations"]),
         ("last failure", status["last_failure"] or ""),
@@ -173,29 +145,23 @@ def _rung_text(rung: Mapping[str, Any]) -> str:
 
 def compare_table(comparison: Comparison) -> RenderableType:
     """Return searches side by side: hypervolume with its interval, and the lowest error within each compute."""
-    volumes = column_table(*VOLUME_HEADS, numbers=VOLUME_HEADS[1:4])
-    for row in volume_rows(comparison):
-        add_row(volumes, *row)
-    names = (errors_head(comparison), *(entry.name for entry in comparison.entries))
-    table = column_table(*names, numbers=names)
-    for row in errors_by_cost(comparison):
-        add_row(table, *row)
+    (heads, volumes), (names, errors) = volume_table(comparison), error_table(comparison)
+    first, second = column_table(*heads, numbers=heads[1:4]), column_table(*names, numbers=names)
+    for table, rows in ((first, volumes), (second, errors)):
+        for row in rows:
+            add_row(table, *row)
     note = f"Other searches: difference from {names[1]} with a 95 % interval; {better_side(comparison)} 0 is better."
-    return Group(volumes, Text(""), table, text(note, style="dim"), *bullets(comparison.caveats))
+    return Group(first, Text(""), second, text(note, style="dim"), *bullets(comparison.caveats))
 
 
-def volume_rows(comparison: Comparison) -> list[list[str]]:
-    """Return the row of each search under `VOLUME_HEADS`."""
-    numbers = [(len(entry.analysis.points), entry.pairs, entry.hypervolume) for entry in comparison.entries]
-    return [
-        [entry.name, *map(formatting.number, own), formatting.interval(entry.low, entry.high)]
-        for entry, own in zip(comparison.entries, numbers, strict=True)
-    ]
-
-
-def errors_head(comparison: Comparison) -> str:
-    """Return the head of the first column of `errors_by_cost`."""
-    return f"{comparison.entries[0].analysis.search.metric.name} within {comparison_axis(comparison).name}"
+def volume_table(comparison: Comparison) -> TextTable:
+    """Return the hypervolume of each search with its interval."""
+    rows = [
+        [e.name, *map(formatting.number, (len(e.analysis.points), e.pairs, e.hypervolume)),
+         formatting.interval(e.low, e.high)]
+        for e in comparison.entries
+    ]  # fmt: skip
+    return ["search", "points", "pairs", "hypervolume", "95 % interval"], rows
 
 
 def better_side(comparison: Comparison) -> str:
@@ -203,23 +169,20 @@ def better_side(comparison: Comparison) -> str:
     return "above" if comparison.entries[0].analysis.search.metric.higher_is_better else "below"
 
 
-def errors_by_cost(comparison: Comparison) -> list[list[str]]:
+def error_table(comparison: Comparison) -> TextTable:
     """Return rows of a compute, the lowest error of the first search within it, and the difference of every other.
 
     Where all trainings have one length, a compute is written as extra propagation.
     """
     first, *others = comparison.entries
-    axis = comparison_axis(comparison)
-    metric = first.analysis.search.metric
-    gaps = {
-        (g.name, g.cost): formatting.difference(g.difference, g.low, g.high, metric) for g in comparison.differences
-    }
+    axis, metric, found = comparison_axis(comparison), first.analysis.search.metric, comparison.differences
+    gaps = {(g.name, g.cost): formatting.difference(g.difference, g.low, g.high, metric) for g in found}
     rows = []
     for cost in sorted({gap.cost for gap in comparison.differences}):
         errors = [p.error_posterior for p in first.analysis.points if p.compute <= cost + 1e-9]
         cells = [gaps.get((entry.name, cost), formatting.MISSING) for entry in others]
         rows.append([axis.text(cost), metric.text(min(errors)), *cells])
-    return rows
+    return [f"{metric.name} within {axis.name}", *(entry.name for entry in comparison.entries)], rows
 
 
 def comparison_axis(comparison: Comparison) -> CostAxis:
@@ -227,21 +190,20 @@ def comparison_axis(comparison: Comparison) -> CostAxis:
     return CostAxis.of(point for entry in comparison.entries for point in entry.analysis.points)
 
 
-def paper_table(name: str, summaries: Sequence[ConfigSummary] = (), dataset: str | None = None) -> RenderableType:
-    """Return a table of the paper, beside the results of a search for the same configurations.
-
-    With `dataset`, only rows of that data set are compared.
-    """
+def paper_table(name: str, summaries: Sequence[ConfigSummary] = ()) -> RenderableType:
+    """Return a table of the paper, beside the results of a search for the same configurations."""
     rows = published.table(name)
-    same = [row for row in rows if dataset in (None, row.dataset)]
-    ours = {id(pair.published): pair for pair in published.beside(same, summaries)}
+    ours = {id(pair.published): pair for pair in published.beside(rows, summaries)}
     remarks: dict[str, int] = {}
     for row in rows:
         for remark in _remarks(row):
             remarks.setdefault(remark, len(remarks) + 1)
     columns = _published_columns(rows)
     if ours:
-        columns |= _own_columns([ours.get(id(row)) for row in rows])
+        pairs = [ours.get(id(row)) for row in rows]
+        gaps = [formatting.difference(p.difference, p.low, p.high) if p else "" for p in pairs]
+        columns["yours %"] = [text(f"{PERCENT_ERROR.text(p.error)} {p.split}" if p else "") for p in pairs]
+        columns["difference"] = [text(gap) for gap in gaps]
     numbers = list(columns)[4:]
     columns[""] = [text(", ".join(str(remarks[remark]) for remark in _remarks(row))) for row in rows]
     constant = [head for head in ("model", "data") if len({cell.plain for cell in columns[head]}) == 1]
@@ -268,10 +230,3 @@ def _published_columns(rows: Sequence[published.PublishedRow]) -> dict[str, list
         "extra": [text(formatting.cost(row.extra_propagation)) for row in rows],
         "error %": [text(_compact(row.error_mean, row.error_sd), "dim" if row.suspect else "") for row in rows],
     }
-
-
-def _own_columns(pairs: Sequence[published.Beside | None]) -> dict[str, list[Text]]:
-    errors = [(p.ours.test_error_mean if p.split == "test" else p.ours.error_mean) if p else None for p in pairs]
-    yours = [f"{PERCENT_ERROR.text(e)} {p.split}" if p else "" for p, e in zip(pairs, errors, strict=True)]
-    gaps = [formatting.difference(p.difference, p.low, p.high) if p else "" for p in pairs]
-    return {"yours %": [text(cell) for cell in yours], "difference": [text(cell) for cell in gaps]}

@@ -4,9 +4,6 @@ from typing import Annotated, Any, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-__all__ = ["Axis", "Range", "Suggester", "bounds"]
-
-
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -46,7 +43,8 @@ class Range(BaseModel):
         return self
 
 
-def _form(axis: Any) -> str:
+def form(axis: Any) -> str:
+    """Return which of its forms an axis has, given as plain data or validated."""
     return "range" if isinstance(axis, dict | Range) else "list" if isinstance(axis, list) else "number"
 
 
@@ -54,7 +52,7 @@ Axis = Annotated[
     Annotated[Finite, Tag("number")]
     | Annotated[list[Finite], Field(min_length=1), Tag("list")]
     | Annotated[Range, Tag("range")],
-    Discriminator(_form),
+    Discriminator(form),
 ]
 
 

@@ -3,8 +3,6 @@
 from rst_tune.records import Trial
 from rst_tune.tuning.experiment import Experiment
 
-__all__ = ["BudgetTracker"]
-
 
 class BudgetTracker:
     """Accounts in the unit of the budget: pairs, plain trainings or epochs, trials (configurations), device-hours.
@@ -16,9 +14,7 @@ class BudgetTracker:
         self._budget = experiment.budget
         self._devices = experiment.resources.devices
         self._recipe_pairs = float(experiment.task.epochs * steps_per_epoch)
-        # How many pairs one unit of the budget is; None for trials and device-hours.
-        units = {"pairs": 1.0, "trainings": self._recipe_pairs, "epochs": float(steps_per_epoch)}
-        self._unit = next((n for name, n in units.items() if getattr(self._budget, name) is not None), None)
+        self._unit = self._budget.pairs_per_unit(steps_per_epoch, experiment.task.epochs)
         self._reserved: dict[str, float] = {}
         self._pairs = 0.0
         self.spent = 0.0
@@ -44,10 +40,7 @@ class BudgetTracker:
 
     def limit(self, *, searching: bool) -> float:
         """Return the whole budget; in trials (configurations) it limits the search and not the replicates."""
-        budget = self._budget
-        if budget.trials is not None:
-            return float(budget.trials) if searching else float("inf")
-        return budget.pairs or budget.trainings or budget.epochs or budget.device_hours or 0.0
+        return float("inf") if self._budget.trials is not None and not searching else self._budget.amount
 
     def affords(self, configurations: int, *, searching: bool, reserve: float = 0.0) -> bool:
         """Return whether one more training may begin in a search that has sampled `configurations`.
@@ -56,10 +49,9 @@ class BudgetTracker:
         """
         if self._budget.trials is not None:
             return configurations < self.limit(searching=searching)
-        return self.spent + self._reserved_cost(reserve) < self.limit(searching=searching)
-
-    def _reserved_cost(self, reserve: float) -> float:
         pairs = sum(self._reserved.values()) + reserve * self._recipe_pairs
         if self._unit is not None:
-            return pairs / self._unit
-        return pairs * self.spent / self._pairs if self._pairs else 0.0
+            reserved = pairs / self._unit
+        else:
+            reserved = pairs * self.spent / self._pairs if self._pairs else 0.0
+        return self.spent + reserved < self.limit(searching=searching)

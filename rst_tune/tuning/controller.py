@@ -34,12 +34,10 @@ from rst_tune.tuning.budget import BudgetTracker
 from rst_tune.tuning.confirmation import Confirmation
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.halving import Decision, RungTable, make_stopper
-from rst_tune.tuning.points import SAM, SGD, baselines
+from rst_tune.tuning.points import SGD, baselines
 from rst_tune.tuning.proposals import ProposalQueue
-from rst_tune.tuning.space import Space, schedule_preview, trial_config
+from rst_tune.tuning.space import schedule_preview, trial_config
 from rst_tune.tuning.study import PendingTrials, SearchStudy, optuna_outcome
-
-__all__ = ["CONFIRM_SEED", "LogWriter", "SearchController", "SearchFailedError"]
 
 # Confirmation seeds start here above the experiment's: no seed is used for both searching and confirming.
 CONFIRM_SEED = 1000
@@ -81,10 +79,8 @@ class SearchController:
         self._stopper = make_stopper(experiment.stopping, experiment.fidelity.reduction_factor)
         self._budget = BudgetTracker(experiment, steps_per_epoch)
         self._proposals = ProposalQueue(experiment, study, self._pending)
-        always = baselines(experiment.space) if isinstance(experiment.space, Space) else [SGD, SAM]
-        self._confirmation = Confirmation(
-            experiment.confirm, {config_id(params): trial_config(params, self._scale) for params in always}, study.model
-        )
+        always = {config_id(params): trial_config(params, self._scale) for params in baselines(experiment.space)}
+        self._confirmation = Confirmation(experiment.confirm, always, study.model)
         self._running: set[str] = set()
         self._waiting: deque[str] = deque()
         self._unstarted: OrderedDict[str, tuple[str, int]] = OrderedDict()
@@ -102,10 +98,9 @@ class SearchController:
             return None
         if self._waiting:
             return self._dispatch(self._waiting.popleft())
+        work = {Phase.SEARCH: self._next_search, Phase.CONFIRM: self._next_confirm, Phase.TEST: self._next_test}
         while (phase := self._state.phase) is not Phase.DONE:
-            task = {Phase.SEARCH: self._next_search, Phase.CONFIRM: self._next_confirm, Phase.TEST: self._next_test}[
-                phase
-            ]()
+            task = work[phase]()
             if task is not None or self._running:
                 return task
             self._enter(_NEXT_PHASE[phase])
@@ -204,11 +199,8 @@ class SearchController:
         trials = list(self._state.trials.values())
         if any(t.status in (Status.COMPLETE, Status.STOPPED, Status.DIVERGED) for t in trials):
             return
-        for t in trials:
-            if t.status is Status.FAILED:
-                self._append(
-                    TrialEnded(key=t.key, status=Status.LOST, reason=t.reason, pairs=t.pairs, seconds=t.seconds)
-                )
+        for t in (t for t in trials if t.status is Status.FAILED):
+            self._append(TrialEnded(key=t.key, status=Status.LOST, reason=t.reason, pairs=t.pairs, seconds=t.seconds))
 
     def _end_stopped(self, trial: Trial) -> None:
         """End a trial whose rung stopped it just before the search was killed, with what its epochs had cost."""
@@ -383,24 +375,21 @@ class SearchController:
     def _update_models(self, trial: Trial) -> None:
         """Update budget, sampler, rungs and study with an ended trial."""
         self._budget.commit(trial)
-        self._study.observe(trial, self._expected_final(trial))
+        expected = None
+        if trial.status is Status.STOPPED and trial.rungs:  # the final error to expect, as far as the rung predicts it
+            expected = self.rungs.expected_final(trial.key, (max(trial.rungs), trial.epochs))
+        self._study.observe(trial, expected)
         if trial.role is Role.CONFIRM:
             return
         if trial.finished and trial.error is not None:
             self.rungs.finish(trial.key, trial.error, trial.compute)
             self._queue_seeds(trial.config_id)
         self._set_reference()
-        siblings = [self._state.trials[key] for key in self._keys_of[trial.config_id]]
-        siblings = [t for t in siblings if t.role is Role.SEARCH]
+        trials = (self._state.trials[key] for key in self._keys_of[trial.config_id])
+        siblings = [t for t in trials if t.role is Role.SEARCH]
         # The study gets one result per configuration, once all of its seeds that are due have ended.
         if len(siblings) >= self._seeds_due(trial.config_id) and all(t.ended_at is not None for t in siblings):
             self._study.tell(trial.config_id, optuna_outcome(siblings))
-
-    def _expected_final(self, trial: Trial) -> float | None:
-        """Return the final error to expect of a trial that a rung stopped, as far as that rung predicts it."""
-        if trial.status is not Status.STOPPED or not trial.rungs:
-            return None
-        return self.rungs.expected_final(trial.key, (max(trial.rungs), trial.epochs))
 
     def _set_reference(self) -> None:
         """Fix the reference point once: as the experiment says, or from the base optimizer's error.

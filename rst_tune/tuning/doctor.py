@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,8 +27,6 @@ from rst_tune.tuning.backend.cluster import NodeAnswer, connected, resolve_addre
 from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.search import output_directory
-
-__all__ = ["Check", "examine", "slots_of"]
 
 DRIVER = "driver"
 NONCE = "nonce.txt"
@@ -91,13 +90,13 @@ def examine(
     """
     directory = output_directory(experiment, output)
     checks, workload = _workload(experiment)
-    checks = [
-        *checks,
-        _tracking(DRIVER, check_store(directory) if experiment.tracking.enabled else (True, "off")),
-    ]
+    checks.append(_tracking(DRIVER, check_store(directory) if experiment.tracking.enabled else (True, "off")))
     try:
         with _shared_folder(directory) as folder, tempfile.TemporaryDirectory() as logs:
-            checks.append(_storage_here(folder))
+            free = shutil.disk_usage(folder).free
+            room = (free > MIN_FREE_BYTES, f"{directory} is writable, {free / 1e9:.1f} GB free")
+            remedy = "make room: checkpoints, models and the event log are written there"
+            checks.append(_check("storage", DRIVER, room, remedy))
             with connected(address, log=Path(logs) / "log.txt"):
                 checks += _cluster(experiment, workload, folder, check_host)
     except OSError as error:
@@ -123,12 +122,6 @@ def _shared_folder(directory: Path) -> Iterator[Path]:
             for path in [directory, *directory.parents]:
                 if path.is_relative_to(made) and path.is_dir() and not any(path.iterdir()):
                     path.rmdir()
-
-
-def _storage_here(folder: Path) -> Check:
-    free = shutil.disk_usage(folder).free
-    answer = (free > MIN_FREE_BYTES, f"{folder.parent} is writable, {free / 1e9:.1f} GB free")
-    return _check("storage", DRIVER, answer, "make room: checkpoints, models and the event log are written there")
 
 
 def _unwritable(where: str, found: str) -> Check:
@@ -194,45 +187,32 @@ def _cluster(
     found = f"{slots} trials of {experiment.resources} at a time"
     remedy = "lower resources.cpus_per_worker, gpus_per_worker or workers"
     checks = [_check("room", "cluster", (slots > 0, found), remedy)]
-    root, code = _data_root(experiment, workload), _imports(experiment, workload)
+    root, code = None, _imports(experiment, workload)
+    if isinstance(workload, ClassifierWorkload) and isinstance(workload.data.train.images, ImageFiles):
+        root = workload.task.data.root  # every node reads files from there; other data are sent to it
     for answer in run_on_every_node(lambda: _facts(folder, root, check_host, code())):
         checks += _node(experiment.resources, answer)
     return checks
 
 
-def _data_root(experiment: Experiment, workload: Workload | None) -> str | None:
-    """Return the path that every node reads files from; None where the data are in memory or the function's own."""
-    from_files = isinstance(workload, ClassifierWorkload) and isinstance(workload.data.train.images, ImageFiles)
-    return experiment.task.data.root if from_files and isinstance(experiment.task, Task) else None
-
-
 def _imports(experiment: Experiment, workload: Workload | None) -> Callable[[], Answer]:
     """Return what imports the user's own code on a node. The data do not travel with it."""
-    task = experiment.task
-    if isinstance(task, Task):
-        return partial(_import_model, task.model.name, experiment.search_path)
-    return partial(_import_function, workload if isinstance(workload, FunctionWorkload) else None)
+    if isinstance(experiment.task, Task):
+        name = experiment.task.model.name
+        load = partial(resolve_factory, name, experiment.search_path) if ":" in name else lambda: None
+        return partial(_imported, name, load)
+    if not isinstance(workload, FunctionWorkload):
+        return lambda: (False, "not tried: the driver cannot load it")
+    return partial(_imported, workload.task.function, workload.import_code)
 
 
-def _import_model(name: str, search_path: tuple[str, ...]) -> Answer:
-    """Import a model of the user's own. This runs on a node."""
+def _imported(name: str, load: Callable[[], Any]) -> Answer:
+    """Import a model or the training function. This runs on a node."""
     try:
-        if ":" in name:
-            resolve_factory(name, search_path)
-    except InputError as error:
-        return False, str(error)
-    return True, name
-
-
-def _import_function(workload: FunctionWorkload | None) -> Answer:
-    """Import the training function. This runs on a node."""
-    if workload is None:
-        return False, "not tried: the driver cannot load it"
-    try:
-        workload.import_code()
+        load()
     except Exception as error:  # noqa: BLE001  whatever keeps the node from having it is the finding
         return False, str(error)
-    return True, workload.task.function
+    return True, name
 
 
 def _facts(folder: Path, root: str | None, check_host: Callable[[], Answer], model: Answer) -> NodeFacts:

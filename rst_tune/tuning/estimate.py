@@ -1,7 +1,7 @@
 """What a search costs, estimated before anything is spent."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -24,8 +24,6 @@ from rst_tune.tuning.points import SAM, SGD, baselines
 from rst_tune.tuning.proposals import given_points
 from rst_tune.tuning.sampler import RandomSuggester
 from rst_tune.tuning.space import Params, Space, trial_config
-
-__all__ = ["Estimate", "estimate", "measure_pair", "measure_times", "paper_grid_pairs", "timing"]
 
 PAPER_SEEDS = 5
 LEAST_TIMED = 10
@@ -76,10 +74,6 @@ class Estimate:
     paper_grid_pairs: float
     paper_grid_device_hours: float | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
-
 
 def paper_grid_pairs(steps: int) -> float:
     """Return the pairs of the paper's own study: every group, SGD and SAM, five seeds, `steps` each.
@@ -97,16 +91,16 @@ def paper_grid_pairs(steps: int) -> float:
     return PAPER_SEEDS * sum(steps * (1 + s.extra_propagation(steps)) for s in groups)
 
 
-def measure_pair(experiment: Experiment, workload: Workload, seconds: float = 2.0) -> float:
+def measure_pair(experiment: Experiment, workload: Workload) -> float:
     """Return the seconds of one propagation pair on this machine, optimizer step and data included."""
-    steps = _timed_steps(workload, "sam", 1.0, experiment.resources, seconds)
+    steps = _timed_steps(workload, "sam", 1.0, experiment.resources, 2.0)
     return sum(step.seconds for step in steps) / sum(step.pairs for step in steps)
 
 
 def timing(experiment: Experiment) -> Callable[[Workload], RuleTimes]:
     """Return the function that measures the times of the experiment's rules; it is called where trials are run."""
     space = experiment.space
-    rules = experiment.rules if isinstance(space, Space) else [p.get("rule", "sam") for p in _samples(space)]
+    rules = experiment.rules if isinstance(space, Space) else [p.get("rule", "sam") for p, _ in _samples(space)]
     return partial(measure_times, rules=sorted({"sam", *rules}), resources=experiment.resources)
 
 
@@ -158,9 +152,9 @@ class _Cost:
             computes = [c.compute / c.pair_weight * experiment.budget.weight(c) for c in configs]
             return [epochs * steps_per_epoch * compute * experiment.seeds for compute in computes]
 
-        self.baselines = sum(pairs(baselines(space) if isinstance(space, Space) else [SGD, SAM]))
+        self.baselines = sum(pairs(baselines(space)))
         self.given = pairs(given_points(space, grid=experiment.sampler.name == "grid"))
-        sampled = pairs(_samples(space)) if experiment.sampler.name != "grid" else self.given
+        sampled = pairs(p for p, _ in _samples(space)) if experiment.sampler.name != "grid" else self.given
         self.mean, self._median, self._seeds = fmean(sampled), median(sampled), experiment.seeds
         self.points, self._compared = experiment.confirm.candidates, sum(pairs([SGD, SAM]))
         self.replicates = self.replicated(experiment.confirm.min_seeds) if experiment.confirm.enabled else 0.0
@@ -180,12 +174,13 @@ class _Cost:
         return affordable + (int(rest // self.mean) if rest > 0 else 0)
 
 
-def _samples(space: Space | str) -> Iterator[Params]:
-    """Yield random samples of the space."""
+def _samples(space: Space | str) -> Iterator[tuple[Params, Params]]:
+    """Yield random samples of the space, and the values that were suggested for each."""
     sample = space.sample if isinstance(space, Space) else yaml_files.load_function(Path(space), "space")
     rng = np.random.default_rng(0)
     for _ in range(SAMPLES):
-        yield sample(RandomSuggester(rng))
+        suggester = RandomSuggester(rng)
+        yield sample(suggester), suggester.params
 
 
 def _axes(space: Space | str) -> list[dict[str, Any]]:
@@ -196,12 +191,9 @@ def _axes(space: Space | str) -> list[dict[str, Any]]:
             {"name": name, "values": axis.model_dump(include=ends) if isinstance(axis, Range) else axis}
             for name, axis in space.varied().items()
         ]
-    sample, rng = yaml_files.load_function(Path(space), "space"), np.random.default_rng(0)
     seen: dict[str, list[Any]] = {}
-    for _ in range(SAMPLES):
-        suggester = RandomSuggester(rng)
-        sample(suggester)
-        for name, value in suggester.params.items():
+    for _, suggested in _samples(space):
+        for name, value in suggested.items():
             seen.setdefault(name, []).append(value)
     return [{"name": name, "values": _summary(values)} for name, values in seen.items()]
 
@@ -234,7 +226,9 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
     budget = searching + confirming
     rungs = experiment.fidelity.epochs(epochs)
     judged = rungs[0] / epochs if rungs and experiment.stopping.name != "none" else 1.0
-    grid, front_seeds = paper_grid_pairs(epochs * steps_per_epoch), _front_seeds(experiment.confirm)
+    grid, min_seeds = paper_grid_pairs(epochs * steps_per_epoch), experiment.confirm.min_seeds
+    # A decided front has the usual number of seeds per point, also where this search has one.
+    front_seeds = min_seeds if min_seeds > 1 else Confirm().min_seeds
     decided = (cost.replicated(front_seeds) + cost.baselines) / (epochs * steps_per_epoch) + SEARCH_TRAININGS
     hours = None if seconds is None else budget * seconds * devices / 3600
     trials = experiment.budget.trials
@@ -267,20 +261,15 @@ def estimate(experiment: Experiment, *, slots: int = 1, measure: bool = True) ->
     )
 
 
-def _front_seeds(confirm: Confirm) -> int:
-    """Return the seeds per point of a decided front: the usual number where a search has one seed per point."""
-    return confirm.min_seeds if confirm.min_seeds > 1 else Confirm().min_seeds
-
-
 def _budget_pairs(experiment: Experiment, recipe: int, cost: _Cost, seconds: float | None) -> tuple[float, float]:
     """Return the pairs of searching and of confirming."""
     budget = experiment.budget
     if budget.trials is not None:
         return cost.of(budget.trials), cost.replicates
-    total = budget.in_pairs(recipe // experiment.task.epochs, experiment.task.epochs)
-    if total is None:
-        assert budget.device_hours is not None
+    unit = budget.pairs_per_unit(recipe // experiment.task.epochs, experiment.task.epochs)
+    if unit is None:  # an hour of a device
         assert seconds is not None
-        total = budget.device_hours * 3600 / seconds / experiment.resources.devices
+        unit = 3600 / seconds / experiment.resources.devices
+    total = budget.amount * unit
     confirming = min(cost.replicates, total)
     return total - confirming, confirming

@@ -21,8 +21,6 @@ from rst_tune.tuning.axes import bounds
 from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.space import Space, TaskScale
 
-__all__ = ["Experiment", "function_experiment", "load_experiment"]
-
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -83,11 +81,20 @@ class Budget(_Part):
         """Return what one pair of a configuration counts: one, or its cost where the budget is not in pairs."""
         return 1.0 if self.pairs is not None else config.pair_weight
 
-    def in_pairs(self, steps_per_epoch: int, epochs: int) -> float | None:
-        """Return the budget in pairs; None where it is in trials or device-hours."""
-        if self.trainings is not None:
-            return self.trainings * steps_per_epoch * epochs
-        return self.epochs * steps_per_epoch if self.epochs is not None else self.pairs
+    @property
+    def unit(self) -> str:
+        """The name of the field that is given."""
+        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
+
+    @property
+    def amount(self) -> float:
+        """The whole budget in its own unit."""
+        return float(getattr(self, self.unit))
+
+    def pairs_per_unit(self, steps_per_epoch: int, epochs: int) -> float | None:
+        """Return how many pairs one unit of the budget is; None for trials and device-hours."""
+        pairs = {"pairs": 1.0, "trainings": float(epochs * steps_per_epoch), "epochs": float(steps_per_epoch)}
+        return pairs.get(self.unit)
 
 
 class Fidelity(_Part):
@@ -205,22 +212,20 @@ class Experiment(_Part):
         epochs, prefix = self.task.epochs, self.task.PREFIX
         if self.fidelity.kind != "full" and not self.fidelity.epochs(epochs):
             raise ValueError(f"{prefix}.epochs: {epochs} leave no room for a rung: raise it or use fidelity.kind: full")
-        shortest = self.shortest_horizon * epochs
-        if shortest < 1.0:
+        shortest = min(self._horizons)
+        if shortest * epochs < 1.0:
             raise ValueError(
-                f"space.horizon: a training has at least one epoch, but {self.shortest_horizon:g} of {epochs} epochs "
-                f"is {shortest:.2g}: start the horizon at {1 / epochs:.2g} or raise {prefix}.epochs to "
-                f"{math.ceil(1 / self.shortest_horizon)}"
+                f"space.horizon: a training has at least one epoch, but {shortest:g} of {epochs} epochs is "
+                f"{shortest * epochs:.2g}: start the horizon at {1 / epochs:.2g} or raise {prefix}.epochs to "
+                f"{math.ceil(1 / shortest)}"
             )
         if isinstance(self.space, Space) and self.space.rho_unit == "recipe" and not self.task.rho:
             raise ValueError(
                 f"space.rho_unit: recipe makes radii multiples of {prefix}.rho, which is 0: raise it, or use absolute"
             )
-        if self.confirm.min_seeds > self.confirm.max_seeds:
-            raise ValueError(
-                f"confirm.min_seeds: {self.confirm.min_seeds} must not exceed "
-                f"confirm.max_seeds: {self.confirm.max_seeds}"
-            )
+        seeds, most = self.confirm.min_seeds, self.confirm.max_seeds
+        if seeds > most:
+            raise ValueError(f"confirm.min_seeds: {seeds} must not exceed confirm.max_seeds: {most}")
         if isinstance(self.task, FunctionTask) and self.resources.workers > 1:
             raise ValueError(
                 f"resources.workers: a training function runs on one worker, but got {self.resources.workers}: start "
@@ -236,7 +241,10 @@ class Experiment(_Part):
                 raise ValueError("sampler.name: grid needs a space of lists, and a Python space has none: use tpe")
             return
         if grid:
-            _grid_of_lists(self.space)
+            try:
+                list(self.space.grid())
+            except InputError as error:
+                raise ValueError(f"sampler.name: {error}") from None
         elif not self.space.families:
             raise ValueError("sampler.name: a space without families is a grid of its points: use grid")
 
@@ -246,13 +254,8 @@ class Experiment(_Part):
         return self.task.metric
 
     @property
-    def shortest_horizon(self) -> float:
-        """The shortest length that the space allows, as a share of the recipe's epochs."""
-        return min(self._horizons)
-
-    @property
     def longest_horizon(self) -> float:
-        """The longest length that the space allows."""
+        """The longest length that the space allows, as a share of the recipe's epochs."""
         return max(self._horizons)
 
     @property
@@ -335,11 +338,13 @@ class Experiment(_Part):
         return clean
 
 
-def _grid_of_lists(space: Space) -> None:
-    try:
-        list(space.grid())
-    except InputError as error:
-        raise ValueError(f"sampler.name: {error}") from None
+def _validated(content: Mapping[str, Any], where: str, *search_path: Path) -> Experiment:
+    """Return the experiment of these fields; the credentials in its URLs are redacted from then on."""
+    experiment = yaml_files.validate(Experiment, content, where)
+    register_url(experiment.sampler.storage)
+    register_url(experiment.tracking.uri)
+    experiment._search_path = tuple(map(str, search_path))
+    return experiment
 
 
 def load_space(name: str, *, beside: Path | None = None) -> Space | str:
@@ -365,13 +370,10 @@ def load_experiment(name: str, settings: Iterable[str] = (), *, search: bool = T
     if content.get("space") is None:
         raise InputError(f"{path}: space: this field is needed: the name of a space (`rst-tune list spaces`) or a path")
     content["space"] = _resolved_space(content["space"], path)
-    experiment = yaml_files.validate(Experiment, content, str(path))
-    register_url(experiment.sampler.storage)
-    register_url(experiment.tracking.uri)
+    experiment = _validated(content, str(path), path.parent, Path.cwd())
     if isinstance(experiment.task, Task):
         data = experiment.task.data.resolved(_base_of(experiment.task.data.root, path.parent))
         experiment = experiment.model_copy(update={"task": experiment.task.model_copy(update={"data": data})})
-    experiment._search_path = (str(path.parent), str(Path.cwd()))
     return experiment
 
 
@@ -388,11 +390,7 @@ def function_experiment(train: Callable[..., Any], **settings: Any) -> Experimen
     name = "".join(c if c.isalnum() or c in "_-." else "-" for c in getattr(train, "__name__", "search")).strip("-.")
     fields = {"name": name or "search", **{k: v for k, v in settings.items() if k not in own}, "task": task}
     fields["space"] = _resolved_space(fields["space"], Path.cwd() / label)
-    experiment = yaml_files.validate(Experiment, fields, label)
-    register_url(experiment.sampler.storage)
-    register_url(experiment.tracking.uri)
-    experiment._search_path = (str(Path.cwd()),)
-    return experiment
+    return _validated(fields, label, Path.cwd())
 
 
 def _base_of(root: str | None, folder: Path) -> Path:

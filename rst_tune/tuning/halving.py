@@ -23,8 +23,6 @@ from rst_tune.analysis.pareto import IncrementalFront
 from rst_tune.analysis.rungs import MIN_FINISHED, RungRegression, rung_level
 from rst_tune.tuning.experiment import Stopping
 
-__all__ = ["Asha", "Decision", "Guarded", "NoStopping", "ParetoAsha", "RungTable", "Stopper", "make_stopper"]
-
 Points = NDArray[np.float64]
 RungId = tuple[int, int]
 """Epoch of the rung, epochs of the training."""
@@ -41,7 +39,6 @@ class Decision:
 
     stop: bool
     reason: str
-    chance: float | None = None
 
 
 class Rung:
@@ -85,11 +82,9 @@ class RungTable:
 
     def add(self, key: str, rung: RungId, error: float, cost: float) -> None:
         """Add the error of a trial at a rung."""
-        self.rungs.setdefault(rung, Rung(self.regression(rung))).add(key, error, cost)
-
-    def regression(self, rung: RungId) -> RungRegression:
-        """Return the regression of a rung's level."""
-        return self._regressions.setdefault(rung_level(*rung), RungRegression())
+        if rung not in self.rungs:
+            self.rungs[rung] = Rung(self._regressions.setdefault(rung_level(*rung), RungRegression()))
+        self.rungs[rung].add(key, error, cost)
 
     def finish(self, key: str, error: float, cost: float) -> None:
         """Add the final error of a trial whose rungs were added before."""
@@ -171,22 +166,18 @@ class Guarded:
             return Decision(False, f"{regression.count} finished trials to learn from, {table.min_finished} are needed")
         error, cost = here.point(key)
         if regression.hopeless(error):
-            chance, reason = 0.0, f"error {error:.4g}, the worst of a finished trial was {regression.worst:.4g}"
+            reason = f"error {error:.4g}, the worst of a finished trial was {regression.worst:.4g}"
         else:
-            chance, without = self._chances(table, regression, error, cost)
+            # P(final error below that of every finished trial of at most this cost), with and without the rung.
+            to_beat, chance, without = table.front.lowest_error(cost), 1.0, 1.0
+            if to_beat is not None:
+                chance = regression.chance_below(to_beat, error, log2(cost))
+                without = regression.chance_unseen(to_beat)
             reason = f"its chance to end non-dominated is {chance:.3f}, that of any trial {without:.3f}"
             if chance >= min(self.probability, MAX_RELATIVE_CHANCE * without):
-                return Decision(False, reason, chance)
+                return Decision(False, reason)
         order = ParetoAsha(self.reduction_factor).decide(table, key, rung)  # last: it ranks the whole rung
-        return Decision(order.stop, f"{reason}; {order.reason}", chance)
-
-    @staticmethod
-    def _chances(table: RungTable, regression: RungRegression, error: float, cost: float) -> tuple[float, float]:
-        """Return P(final error below that of every finished trial of at most this cost), with and without the rung."""
-        to_beat = table.front.lowest_error(cost)
-        if to_beat is None:
-            return 1.0, 1.0
-        return regression.chance_below(to_beat, error, log2(cost)), regression.chance_unseen(to_beat)
+        return Decision(order.stop, f"{reason}; {order.reason}")
 
 
 def make_stopper(settings: Stopping, reduction_factor: int) -> Stopper:

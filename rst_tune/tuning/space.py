@@ -27,8 +27,6 @@ from rst_tune.records import RuleTimes, SchedulePreview, TrialConfig
 from rst_tune.tuning import axes as axis_of
 from rst_tune.tuning.axes import Axis, Range, Suggester
 
-__all__ = ["Params", "Range", "Space", "Suggester", "TaskScale", "schedule_preview", "trial_config"]
-
 Params = dict[str, Any]
 # The keys of `Params`; any other one is a spelling mistake.
 PARAMS = (
@@ -40,15 +38,11 @@ PARAMS = (
 RADIUS_SCALE = {"asam": 10.0}
 
 
-def _option_form(axis: Any) -> str:
-    return "range" if isinstance(axis, dict | Range) else "list" if isinstance(axis, list) else "value"
-
-
 OptionAxis = Annotated[
-    Annotated[Any, Tag("value")]
+    Annotated[Any, Tag("number")]
     | Annotated[list[Any], Field(min_length=1), Tag("list")]
     | Annotated[Range, Tag("range")],
-    Discriminator(_option_form),
+    Discriminator(axis_of.form),
 ]
 
 
@@ -168,16 +162,16 @@ class Space(BaseModel):
                 ) from error
 
     def _check_bounds(self) -> None:
-        for name, axis in (("extra_propagation", self.extra_propagation), ("shape", self.shape)):
-            low, high = axis_of.bounds(axis)
+        for name in ("extra_propagation", "shape"):
+            low, high = axis_of.bounds(getattr(self, name))
             if not (low >= 0 and high <= 1.0):
                 raise ValueError(f"{name}: it must lie in [0, 1], but it spans {low} … {high}")
         if self.gamma_rst is not None and axis_of.bounds(self.extra_propagation)[0] <= 0:
             raise ValueError("extra_propagation: gamma_gnr = gamma_rst / c needs c > 0: raise its lower end above 0")
-        if not axis_of.bounds(self.horizon)[0] > 0:
+        if not (shortest := axis_of.bounds(self.horizon)[0]) > 0:
             raise ValueError(
-                f"horizon: it is a share of the recipe's epochs and must be above 0, but it starts at "
-                f"{axis_of.bounds(self.horizon)[0]}: 0.5 trains half as long"
+                f"horizon: it is a share of the recipe's epochs and must be above 0, but it starts at {shortest}: 0.5 "
+                "trains half as long"
             )
         radii = {f"rules.{rule}.rho": axes.rho for rule, axes in self.rules.items()}
         positive = {"gamma_rst": self.gamma_rst, "gamma_gnr": self.gamma_gnr, "rho": self.rho, "cap": self.cap, **radii}
@@ -185,13 +179,9 @@ class Space(BaseModel):
             if given is not None and axis_of.bounds(given)[0] < 0:
                 raise ValueError(f"{name}: it must not be negative, but it starts at {axis_of.bounds(given)[0]}")
 
-    # --- sampling -------------------------------------------------------------------------------------------------
-
     def sample(self, trial: Suggester) -> Params:
         """Return one sample. A parameter exists only in samples of the family or rule that has it."""
-        names = list(self.families)
-        family = str(trial.suggest_categorical("family", names)) if len(names) > 1 else names[0]
-        rule = _choose(trial, "rule", list(self.rules))
+        family, rule = _choose(trial, "family", list(self.families)), _choose(trial, "rule", list(self.rules))
         values = {name: _value(axis, name, trial) for name, axis in self._axes(family, rule).items()}
         return self._params(family, rule, _choose(trial, "policy", self._policies(rule)), values)
 
@@ -244,18 +234,17 @@ class Space(BaseModel):
         """Return the parameters that suggested values mean."""
         schedule = {n.removeprefix(f"{family}."): v for n, v in values.items() if n.startswith(f"{family}.")}
         options = {n.removeprefix(f"{rule}."): v for n, v in values.items() if n.startswith(f"{rule}.")}
-        plain = {n: v for n, v in values.items() if "." not in n}
-        if isinstance(self.families, dict):
-            params: Params = {"schedule": {"family": family, **schedule}}
-        else:
-            params = {"family": family}
-        rho = {"rho": options.pop("rho")} if "rho" in options else {}
-        params |= {**plain, **rho, "rule": rule}
+        native = isinstance(self.families, dict)
+        params: Params = {"schedule": {"family": family, **schedule}} if native else {"family": family}
+        params |= {n: v for n, v in values.items() if "." not in n}
+        if "rho" in options:
+            params["rho"] = options.pop("rho")
+        params["rule"] = rule
         if self.rho_unit == "recipe" and "rho" in params:
             params["rho_unit"] = "recipe"
-        return (
-            params | ({"rule_options": options} if options else {}) | ({"policy": policy} if policy != "coin" else {})
-        )
+        if options:
+            params["rule_options"] = options
+        return params if policy == "coin" else params | {"policy": policy}
 
     def fill_defaults(self, params: Mapping[str, Any]) -> Params:
         """Return given parameters with what they leave out: the first rule and its fixed options, gamma_gnr 1."""
@@ -266,53 +255,30 @@ class Space(BaseModel):
         unit = {"rho_unit": "recipe"} if "rho" in params and self.rho_unit == "recipe" else {}
         return {"rule": rule, **({"rule_options": fixed} if fixed else {}), **gamma, **unit, **params}
 
-    # --- membership -----------------------------------------------------------------------------------------------
-
     def sampled_params(self, params: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the suggested values that give `params`, or None where the space does not contain them."""
-        found = self._suggested(params)
-        if found is None:
-            return None
-        family, values = found
-        axes = self._axes(family, str(params.get("rule")))
-        values = self._recipe_values(axes) | values
-        if set(axes) != set(values) or not all(_contains(axis, values[name]) for name, axis in axes.items()):
-            return None
-        return {"family": family, "rule": params["rule"], "policy": params.get("policy", "coin"), **values}
+        """Return the suggested values that give `params`, or None where the space does not contain them.
 
-    def _recipe_values(self, axes: Mapping[str, Any]) -> dict[str, float]:
-        """Return what parameters without a length or a radius mean, as far as the space can express it."""
-        radii = [name for name in axes if name == "rho" or name.endswith(".rho")] if self.rho_unit == "recipe" else []
-        return dict.fromkeys([name for name in axes if name == "horizon"] + radii, 1.0)
-
-    def contains(self, params: Mapping[str, Any]) -> bool:
-        """Return whether the space has these values; what they leave out (the radius, the length) is the recipe's."""
-        found = self._suggested(params)
-        if found is None:
-            return False
-        family, values = found
-        axes = self._axes(family, str(params.get("rule")))
-        optional = {name for name in axes if name == "horizon" or name == "rho" or name.endswith(".rho")}
-        complete = set(axes) - optional <= set(values) <= set(axes)
-        return complete and all(_contains(axes[name], value) for name, value in values.items())
-
-    def _suggested(self, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        """Return family and values of `params` by the names they are suggested under; None outside of the space."""
+        A length that they leave out is the recipe's, and a radius where the space has it in multiples of the recipe's.
+        """
         schedule = dict(params.get("schedule", {}))
         family, rule = schedule.pop("family", params.get("family")), params.get("rule")
-        if family not in self.families or rule not in self.rules:
-            return None
-        if params.get("policy", "coin") not in self._policies(rule):
+        policy = params.get("policy", "coin")
+        if family not in self.families or rule not in self.rules or policy not in self._policies(rule):
             return None
         if isinstance(self.families, dict) != ("schedule" in params):
             return None
-        given = {f"{family}.{name}": value for name, value in schedule.items()}
-        given |= {f"{rule}.{name}": value for name, value in params.get("rule_options", {}).items()}
+        axes, radius = self._axes(family, rule), "rho" if self.rules[rule].rho is None else f"{rule}.rho"
+        recipe = ("horizon", radius) if self.rho_unit == "recipe" else ("horizon",)
+        values: dict[str, Any] = {name: 1.0 for name in recipe if name in axes}
+        values |= {f"{family}.{name}": value for name, value in schedule.items()}
+        values |= {f"{rule}.{name}": value for name, value in params.get("rule_options", {}).items()}
         skip = ("schedule", "family", "rule", "rule_options", "policy", "rho", "rho_unit")
-        given |= {name: value for name, value in params.items() if name not in skip}
+        values |= {name: value for name, value in params.items() if name not in skip}
         if "rho" in params:
-            given["rho" if self.rules[rule].rho is None else f"{rule}.rho"] = params["rho"]
-        return family, given
+            values[radius] = params["rho"]
+        if set(axes) != set(values) or not all(_contains(axis, values[name]) for name, axis in axes.items()):
+            return None
+        return {"family": family, "rule": rule, "policy": policy, **values}
 
 
 def one_pass(rule: str) -> bool:
@@ -401,7 +367,10 @@ def trial_config(params: Mapping[str, Any], scale: TaskScale) -> TrialConfig:
     rule, options = params.get("rule", "sam"), dict(params.get("rule_options", {}))
     epochs = scale.epochs_of(params)
     total_steps = epochs * scale.steps_per_epoch
-    schedule = _schedule(params, total_steps)
+    if "schedule" in params:
+        schedule = schedules.from_dict(params["schedule"])
+    else:
+        schedule = schedules.with_mean(params["family"], params["c"], total_steps, shape=params.get("shape", 0.0))
     shape = functionals(schedule)
     if scale.exact:
         mean = schedule.extra_propagation(total_steps)
@@ -462,9 +431,3 @@ def schedule_preview(config: TrialConfig, *, seed: int, width: int = 64) -> Sche
     chances = [schedule(t, total) for t in steps]
     coins = [float(toss(seed, t, p)) for t, p in zip(steps, chances, strict=True)]
     return SchedulePreview(curve=tuple(round(p, 4) for p in chances), coins=tuple(coins))
-
-
-def _schedule(params: Mapping[str, Any], total_steps: int) -> schedules.Schedule:
-    if "schedule" in params:
-        return schedules.from_dict(params["schedule"])
-    return schedules.with_mean(params["family"], params["c"], total_steps, shape=params.get("shape", 0.0))

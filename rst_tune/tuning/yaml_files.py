@@ -14,8 +14,6 @@ from pydantic import BaseModel, ValidationError
 
 from rst_tune.errors import InputError, unknown_name
 
-__all__ = ["existing", "explained", "find", "home", "load_function", "override", "read_yaml", "shipped", "validate"]
-
 Model = TypeVar("Model", bound=BaseModel)
 _PACKAGE = Path(__file__).resolve().parent.parent
 LARGEST_FILE = 2**18
@@ -28,23 +26,18 @@ class _Loader(yaml.SafeLoader):
     """Safe YAML that reads 1e-3 as a number and refuses a key written twice, and merge keys."""
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)$"),
-    list("-+0123456789."),
-)
+_FLOAT = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
+        line = key_node.start_mark.line + 1
         if key_node.tag == "tag:yaml.org,2002:merge":  # nested ones grow a few bytes to gigabytes
-            raise yaml.YAMLError(
-                f"line {key_node.start_mark.line + 1}: write the fields out instead of merging with <<"
-            )
+            raise yaml.YAMLError(f"line {line}: write the fields out instead of merging with <<")
         key = loader.construct_object(key_node)
         if not isinstance(key, str | int | float | bool) or key in seen:
-            line = key_node.start_mark.line + 1
             raise yaml.YAMLError(f"line {line}: the key {key!r} is given twice or is not a plain word")
         seen.add(key)
     return loader.construct_mapping(node, deep=True)
@@ -185,20 +178,19 @@ def _explain(model: type[BaseModel], error: Any) -> str:
     place = [str(part) for part in error["loc"] if not str(part).startswith("(")]  # the form of a task is no field
     field = ".".join(place)
     if error["type"] == "extra_forbidden":
-        near = get_close_matches(place[-1], _fields_at(model, place[:-1]), n=1, cutoff=0.5)
-        return f"{field}: there is no such field" + (f"; did you mean {near[0]!r}?" if near else "")
+        return f"{field}: there is no such field{_hint(place[-1], _fields_at(model, place[:-1]))}"
     if error["type"] == "missing":
         return f"{field}: this field is needed"
     if not place:  # a rule between several fields: its message names them
         return str(error["msg"]).removeprefix("Value error, ")
-    value = repr(error.get("input"))
-    return f"{field}: {error['msg'].removeprefix('Value error, ')} (got {value[:80]}){_nearest(error)}"
-
-
-def _nearest(error: Any) -> str:
-    """Return a hint at the choice that was probably meant."""
     choices = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
-    near = get_close_matches(str(error.get("input")), choices, n=1, cutoff=0.5)
+    hint = _hint(str(error.get("input")), choices)
+    return f"{field}: {error['msg'].removeprefix('Value error, ')} (got {repr(error.get('input'))[:80]}){hint}"
+
+
+def _hint(given: str, choices: list[str]) -> str:
+    """Return the choice that was probably meant, if there is one."""
+    near = get_close_matches(given, choices, n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

@@ -136,7 +136,7 @@ def fuzz_event_log(corpus: Corpus, chance: random.Random, folder: Path) -> None:
     api.status(folder)
     analysis = api.analyze(folder)
     json.dumps(analysis.rows())
-    api.front_table(analysis, width=80)
+    api.table("front", analysis, width=80)
     api.export(folder, "json")
     if chance.random() < 0.1:
         api.write_report(analysis)

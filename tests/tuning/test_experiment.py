@@ -1,6 +1,7 @@
 """Every shipped experiment is loaded, planned, and runs at smoke size."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_it_is_planned(name: str):
     assert planned.device_hours is None
     assert planned.plain_trainings == pytest.approx(planned.pairs_budget / (7 * planned.steps_per_epoch))
     assert planned.pairs_budget == pytest.approx(planned.pairs_search + planned.pairs_confirm)
-    json.dumps(planned.to_dict())
+    json.dumps(asdict(planned))
 
 
 def test_a_plan_says_what_is_varied_and_what_the_baselines_cost():

@@ -41,6 +41,7 @@ class Bank:
         self._wanted: dict[Key, TrialConfig] = {}
         self._ready = threading.Condition()
         self._active = self._waiting = 0
+        self._failed: BaseException | None = None
         self._load()
 
     def config(self, params: Params) -> TrialConfig:
@@ -57,6 +58,8 @@ class Bank:
                 if self._waiting >= self._active:
                     self._train_wanted()
                 while key not in self._curves:
+                    if self._failed is not None:
+                        raise RuntimeError("another search of this run has failed") from self._failed
                     self._ready.wait()
                 self._waiting -= 1
             return self._curves[key]
@@ -82,6 +85,11 @@ class Bank:
         def work(search: Callable[[], T]) -> T:
             try:
                 return search()
+            except BaseException as error:
+                with self._ready:  # the others wait for trainings that may never come
+                    self._failed = self._failed or error
+                    self._ready.notify_all()
+                raise
             finally:
                 with self._ready:
                     self._active -= 1

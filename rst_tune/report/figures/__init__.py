@@ -7,16 +7,6 @@ from rst_tune.report.figures.search_figures import hypervolume, rungs, running, 
 from rst_tune.report.figures.space import importances, landscape, parallel, schedule
 
 __all__ = [
-    "attainment",
-    "compare",
-    "front",
-    "hypervolume",
-    "importances",
-    "landscape",
-    "parallel",
-    "rungs",
-    "running",
-    "schedule",
-    "timeline",
-    "write_picture",
-]
+    "attainment", "compare", "front", "hypervolume", "importances", "landscape", "parallel", "rungs", "running",
+    "schedule", "timeline", "write_picture",
+]  # fmt: skip

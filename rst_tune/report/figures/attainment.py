@@ -10,8 +10,6 @@ from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.figures.front import set_cost_axis
 from rst_tune.report.figures.style import empty, figure, rounded
 
-__all__ = ["attainment"]
-
 COLORS = ("26,128,196", "230,159,0")
 # Difference of the probabilities: from, to, and the opacity of its area.
 STEPS = ((0.2, 0.5, 0.25), (0.5, 0.8, 0.5), (0.8, 1.01, 0.85))

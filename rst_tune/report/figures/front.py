@@ -17,23 +17,8 @@ from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.records import PERCENT_ERROR, Metric
 from rst_tune.report import formatting
 from rst_tune.report.cost_axis import CostAxis
-from rst_tune.report.figures.style import (
-    CANDIDATE,
-    CYCLE,
-    DASHES,
-    GREEN,
-    GREY,
-    KINDS,
-    RED,
-    SKY,
-    crowd_opacity,
-    empty,
-    figure,
-    hover,
-    rounded,
-)
-
-__all__ = ["compare", "front", "set_cost_axis", "visible_range"]
+from rst_tune.report.figures import style
+from rst_tune.report.figures.style import empty, figure, hover, rounded
 
 MAX_TICKS = 8
 SHAPES = ("circle", "diamond", "square", "triangle-up", "star", "cross")
@@ -77,13 +62,13 @@ def front(
     fig.update_layout(legend={"traceorder": "reversed"})
     candidates, delivered = ([p for p in points if p.on_front is member] for member in (False, True))
     if candidates:
-        fig.add_trace(_markers(axis, CANDIDATE, candidates, metric))
+        fig.add_trace(_markers(axis, style.CANDIDATE, candidates, metric))
     if axis.lengths_differ:
         fig.add_traces(_baselines(axis, points, metric))
-    fig.add_trace(_staircase(axis, delivered, GREY, "solid", metric))
+    fig.add_trace(_staircase(axis, delivered, style.GREY, "solid", metric))
     if recommended is not None:
         fig.add_trace(_ring(axis, recommended, metric))
-    groups = {name: [p for p in delivered if p.verdict == name] for name in list(KINDS)[::-1]}
+    groups = {name: [p for p in delivered if p.verdict == name] for name in list(style.KINDS)[::-1]}
     fig.add_traces([_markers(axis, name, group, metric) for name, group in groups.items() if group])
     for name, point in (named or {}).items():
         _write_name(fig, axis, name, point, points, metric)
@@ -125,12 +110,7 @@ def _octave_ticks(low: float, high: float) -> list[float]:
 
 
 def _write_name(
-    fig: go.Figure,
-    axis: CostAxis,
-    name: str,
-    point: ConfigSummary,
-    points: Sequence[ConfigSummary],
-    metric: Metric,
+    fig: go.Figure, axis: CostAxis, name: str, point: ConfigSummary, points: Sequence[ConfigSummary], metric: Metric
 ) -> None:
     """Write a name beside a point, where it covers neither the curve of the base optimizer nor the figure's edge."""
     side = {"xanchor": "left", "xshift": 7, "yshift": -14 if _rises_after(point, points, metric) else 14}
@@ -154,15 +134,13 @@ def _base_curve(points: Sequence[ConfigSummary]) -> Sequence[ConfigSummary]:
 
 def _baselines(axis: CostAxis, points: Sequence[ConfigSummary], metric: Metric) -> list[go.Scatter]:
     """Return the base optimizer and SAM as curves over the length, SAM with one line per radius."""
-    sam = sorted(
-        (p for p in points if labels.method_name(p.config) == "SAM"), key=lambda p: (p.config.rho, p.config.horizon)
-    )
+    found = [p for p in points if labels.method_name(p.config) == "SAM"]
+    sam = sorted(found, key=lambda p: (p.config.rho, p.config.horizon))
     lines: list[Sequence[ConfigSummary]] = [list(line) for _, line in groupby(sam, key=lambda p: p.config.rho)]
-    curves = [_curve(axis, "SAM", lines, SKY, "triangle-up", "dot", metric)] if lines else []
-    base = _base_curve(points)
-    if not base:
-        return curves
-    return [*curves, _curve(axis, "base optimizer", [base], RED, "triangle-down", "dash", metric)]
+    curves = [_curve(axis, "SAM", lines, style.SKY, "triangle-up", "dot", metric)] if lines else []
+    if base := _base_curve(points):
+        curves.append(_curve(axis, "base optimizer", [base], style.RED, "triangle-down", "dash", metric))
+    return curves
 
 
 def _curve(
@@ -189,9 +167,9 @@ def _curve(
 
 
 def _ring(axis: CostAxis, point: ConfigSummary, metric: Metric) -> go.Scatter:
-    style = {"symbol": "circle-open", "size": 24, "color": GREEN, "line": {"width": 3}}
+    look = {"symbol": "circle-open", "size": 24, "color": style.GREEN, "line": {"width": 3}}
     place = {"x": rounded([axis.value(point.compute)]), "y": [metric.value(point.error_mean)]}
-    return go.Scatter(**place, mode="markers", name="recommended", marker=style, hoverinfo="skip")
+    return go.Scatter(**place, mode="markers", name="recommended", marker=look, hoverinfo="skip")
 
 
 def _staircase(axis: CostAxis, points: Sequence[ConfigSummary], color: str, dash: str, metric: Metric) -> go.Scatter:
@@ -211,17 +189,16 @@ def _staircase(axis: CostAxis, points: Sequence[ConfigSummary], color: str, dash
 
 
 def _markers(axis: CostAxis, name: str, points: Sequence[ConfigSummary], metric: Metric) -> go.Scatter:
-    color, symbol, size = KINDS[name]
-    crowd = name == CANDIDATE
-    opacity = crowd_opacity(len(points)) if crowd else 1.0
-    line = {"width": 1.5, "color": color}
+    color, symbol, size = style.KINDS[name]
+    crowd = name == style.CANDIDATE
+    look = {"symbol": symbol, "size": size, "color": color, "line": {"width": 1.5, "color": color}}
     return go.Scatter(
         x=rounded(axis.value(p.compute) for p in points),
         y=rounded(metric.value(p.error_mean) for p in points),
         error_y=None if crowd else _error_bars(points, color),
         mode="markers",
         name=f"{name} ({len(points)})",
-        marker={"symbol": symbol, "size": size, "color": color, "opacity": opacity, "line": line},
+        marker={**look, "opacity": style.crowd_opacity(len(points)) if crowd else 1.0},
         text=[_short_hover(p, metric) if crowd else hover(p, metric) for p in points],
         customdata=[p.config_id for p in points],
         hovertemplate="%{text}<extra></extra>",
@@ -251,7 +228,7 @@ def compare(fronts: Mapping[str, Sequence[ConfigSummary]], metric: Metric = PERC
     fig = figure(axis.title, formatting.escape_html(metric.label), height=520)
     set_cost_axis(fig, axis, [p.compute for p in everything])
     for index, (name, points) in enumerate(fronts.items()):
-        color, dash, shape = (cycle[index % 6] for cycle in (CYCLE, DASHES, SHAPES))
+        color, dash, shape = (cycle[index % 6] for cycle in (style.CYCLE, style.DASHES, SHAPES))
         look = {"color": color, "symbol": shape, "size": 10, "line": {"color": color}}
         fig.add_trace(_staircase(axis, points, color, dash, metric))
         trace = _markers(axis, "confirmed", points, metric) if points else go.Scatter(x=[], y=[])

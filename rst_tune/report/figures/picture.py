@@ -10,8 +10,6 @@ import plotly.graph_objects as go
 from rst_tune.files import atomic_file
 from rst_tune.report.figures.style import GREY
 
-__all__ = ["write_picture"]
-
 PIXEL = 0.75
 """A CSS pixel in points."""
 MARKERS = {
@@ -38,22 +36,19 @@ def write_picture(figure: go.Figure, path: Path, *, width: int = 900, scale: flo
     axes.spines[:].set_visible(False)
     axes.axis("on" if figure.data else "off")
     for note in layout.annotations:
-        place = (10**note.x if layout.xaxis.type == "log" else note.x, note.y) if note.x is not None else (0.5, 0.5)
-        where: dict[str, Any] = {
-            "xycoords": "data" if note.x is not None else "axes fraction",
-            "textcoords": "offset points",
-        }
-        side: dict[str, Any] = {"ha": note.xanchor if note.xanchor in ("left", "right") else "center", "va": "center"}
+        place, where = (0.5, 0.5), "axes fraction"
+        if note.x is not None:
+            place, where = (10**note.x if layout.xaxis.type == "log" else note.x, note.y), "data"
         shift = (PIXEL * (note.xshift or 0), PIXEL * (note.yshift or 0))
-        _plain(axes.annotate(html.unescape(note.text), place, shift, **where, **side))
+        side: dict[str, Any] = {"ha": note.xanchor if note.xanchor in ("left", "right") else "center", "va": "center"}
+        text = html.unescape(note.text)
+        _plain(axes.annotate(text, place, shift, xycoords=where, textcoords="offset points", **side))
     handles, _ = axes.get_legend_handles_labels()
     if handles:
         ordered = handles[::-1] if layout.legend.traceorder == "reversed" else handles
-        legend = picture.legend(
-            handles=ordered, loc="outside upper left", ncols=6, frameon=False, fontsize=9, columnspacing=1.2
-        )
-        for text in legend.get_texts():
-            _plain(text)
+        look = {"loc": "outside upper left", "ncols": 6, "frameon": False, "fontsize": 9, "columnspacing": 1.2}
+        for entry in picture.legend(handles=ordered, **look).get_texts():
+            _plain(entry)
     with io.BytesIO() as buffer, atomic_file(path) as file:
         canvas.print_png(buffer)
         file.write(buffer.getvalue())

@@ -10,8 +10,6 @@ from rst_tune.records import PERCENT_ERROR, Metric, Status, Trial
 from rst_tune.report import formatting
 from rst_tune.report.figures.style import BLUE, CYCLE, DASHES, GREY, NO_LEGEND, STATUS, empty, figure, rounded
 
-__all__ = ["hypervolume", "rungs", "running", "timeline"]
-
 MAX_CURVES = 40
 
 
@@ -45,18 +43,14 @@ def running(trials: Sequence[Trial], metric: Metric = PERCENT_ERROR) -> go.Figur
     if metric.unit == "%" and not metric.higher_is_better:
         fig.update_yaxes(type="log", tickvals=[0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100])
     if ended:
-        faint = {"line": {"color": GREY, "width": 1}, "opacity": 0.4, "hoverinfo": "skip"}
-        curves = _curves(ended[-MAX_CURVES:], metric)
-        fig.add_scatter(**curves, **faint, mode="lines", name=f"ended ({len(ended):,})")
+        faint = {"mode": "lines", "line": {"color": GREY, "width": 1}, "opacity": 0.4, "hoverinfo": "skip"}
+        fig.add_scatter(**_curves(ended[-MAX_CURVES:], metric), **faint, name=f"ended ({len(ended):,})")
     for index, trial in enumerate(now[:MAX_CURVES]):
         line = {"color": CYCLE[index % 6], "width": 2.2, "dash": DASHES[index // 6 % 6]}
         name = formatting.escape_html(f"#{trial.number} {labels.short(trial.config)}")
         template = f"{name}<br>%{{x:.0%}}: %{{y:.4g}}<extra></extra>"
-        curve = _curves([trial], metric)
-        mode = "lines+markers" if trial.epochs < 100 else "lines"
-        fig.add_scatter(
-            **curve, mode=mode, line=line, name=f"#{trial.number}", hovertemplate=template, marker={"size": 5}
-        )
+        look = {"mode": "lines+markers" if trial.epochs < 100 else "lines", "line": line, "marker": {"size": 5}}
+        fig.add_scatter(**_curves([trial], metric), **look, name=f"#{trial.number}", hovertemplate=template)
     return fig
 
 
@@ -81,9 +75,9 @@ def timeline(trials: Sequence[Trial], now: float) -> go.Figure:
     length = max(t.ended_at or now for t in started) - begin
     units = ((3600.0, "hours"), (60.0, "minutes"))
     unit, name = next((u for u in units if length > 3 * u[0]), (1.0, "seconds"))
-    fig = figure(f"{name} since the first start", "", height=max(200, min(700, 110 + 26 * len(workers))), bargap=0.25)
+    height = max(200, min(700, 110 + 26 * len(workers)))
+    fig = figure(f"{name} since the first start", "", height, bargap=0.25, barmode="overlay")
     fig.update_yaxes(type="category", categoryorder="array", categoryarray=workers[::-1], showgrid=False)
-    fig.update_layout(barmode="overlay")
     for status, color in STATUS.items():
         group = [t for t in started if t.status is status]
         if group:

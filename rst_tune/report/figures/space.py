@@ -15,8 +15,6 @@ from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.figures.front import set_cost_axis
 from rst_tune.report.figures.style import BLUE, GREY, NO_LEGEND, ORANGE, crowd_opacity, empty, figure, rounded
 
-__all__ = ["MAX_COINS", "MAX_LINES", "Surface", "importances", "landscape", "parallel", "schedule", "thinned_indices"]
-
 Array = NDArray[np.float64]
 Surface = tuple[Array, Array, Array]
 """Values of compute, values of gamma_rst, and errors with one row per gamma."""
@@ -70,10 +68,8 @@ def landscape(
     title = {"text": formatting.escape_html(metric.title), "font": {"size": 13}}
     bar = {"colorbar": {"title": title, "thickness": 12, "outlinewidth": 0}}
     look = {**scale, "symbol": "circle", "size": 5 if crowded else 8, "line": thin}
-    fig.add_trace(_coloured(axis, crowd, look, metric))
-    return fig.add_trace(
-        _coloured(axis, best, {**scale, "symbol": "diamond", "size": 13, "line": thick, **bar}, metric)
-    )
+    strong = {**scale, "symbol": "diamond", "size": 13, "line": thick, **bar}
+    return fig.add_traces([_coloured(axis, crowd, look, metric), _coloured(axis, best, strong, metric)])
 
 
 def _shade(axis: CostAxis, surface: Surface, scale: Mapping[str, object], metric: Metric) -> go.Contour:
@@ -89,16 +85,14 @@ def _shade(axis: CostAxis, surface: Surface, scale: Mapping[str, object], metric
 def _coloured(
     axis: CostAxis, points: Sequence[ConfigSummary], marker: Mapping[str, object], metric: Metric
 ) -> go.Scatter:
+    texts = [f"{labels.describe(p.config)}: {metric.phrase(p.error_mean, p.error_sem)}" for p in points]
     return go.Scatter(
         x=rounded(axis.value(p.compute) for p in points),
         y=rounded(p.config.gamma_rst for p in points),
         mode="markers",
         showlegend=False,
         marker={**marker, "color": rounded([metric.value(p.error_mean) for p in points], 4), "opacity": 1.0},
-        text=[
-            formatting.escape_html(f"{labels.describe(p.config)}: {metric.phrase(p.error_mean, p.error_sem)}")
-            for p in points
-        ],
+        text=[formatting.escape_html(text) for text in texts],
         customdata=[p.config_id for p in points],
         hovertemplate="%{text}<br>γ_rst %{y:.3g}<extra></extra>",
     )

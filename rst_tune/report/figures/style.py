@@ -14,22 +14,6 @@ from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.records import PERCENT_ERROR, Metric, Status
 from rst_tune.report import formatting
 
-__all__ = [
-    "CANDIDATE",
-    "CYCLE",
-    "DASHES",
-    "GRID",
-    "INK",
-    "KINDS",
-    "NO_LEGEND",
-    "STATUS",
-    "crowd_opacity",
-    "empty",
-    "figure",
-    "hover",
-    "rounded",
-]
-
 INK, GRID = "#30363d", "#d8dce2"
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, GREY = (
     "#1a80c4", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#d5c400", "#8b929c",

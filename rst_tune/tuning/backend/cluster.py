@@ -16,8 +16,6 @@ from typing import Any
 from rst_tune.errors import InputError
 from rst_tune.redaction import redact_text
 
-__all__ = ["NodeAnswer", "connected", "resolve_address", "run_on_every_node"]
-
 # Set before Ray is imported anywhere: it reads most of these once.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -30,12 +28,13 @@ _SETTINGS = {
     # Tune's own snapshot is never read: the event log is the truth.
     "TUNE_GLOBAL_CHECKPOINT_S": str(10**9),
 }
+ANSWER_SECONDS = 120.0
 for _name, _value in _SETTINGS.items():
     os.environ.setdefault(_name, _value)
 
 
 @contextmanager
-def connected(address: str | None, *, log: Path, cpus: int | None = None) -> Iterator[None]:
+def connected(address: str | None, *, log: Path) -> Iterator[None]:
     """Connect to the cluster at `address`, or start a local one that ends with this block.
 
     The local cluster listens on loopback only and asks for a token that only this process has; where Ray was imported
@@ -44,14 +43,17 @@ def connected(address: str | None, *, log: Path, cpus: int | None = None) -> Ite
     """
     address = resolve_address(address)
     local = address in (None, "local")
-    if local and "ray" not in sys.modules:
-        _protect()
+    if local and "ray" not in sys.modules:  # so that no other user can connect to it
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        # In spite of its name it makes Ray bind everything to loopback on every system.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray  # only now: Ray reads its settings when it is imported
 
     _log_to_file(log)
     _log_messages_of_ray()
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-    loopback = {"num_cpus": cpus, "include_dashboard": False} if local else {}
+    loopback = {"include_dashboard": False} if local else {}
     try:
         with _own_signals():
             ray.init(address="local" if local else address, **loopback, **quiet)
@@ -73,14 +75,6 @@ def resolve_address(address: str | None) -> str | None:
             "cannot drive Tune: run the command on the head node with --address auto, or use `ray job submit`"
         )
     return address
-
-
-def _protect() -> None:
-    """Set what a local cluster needs so that no other user can connect to it."""
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    # In spite of its name it makes Ray bind everything to loopback on every system.
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
 @contextmanager
@@ -148,14 +142,14 @@ class NodeAnswer:
     error: str = ""
 
 
-def run_on_every_node(work: Callable[[], Any], *, timeout: float = 120.0) -> list[NodeAnswer]:
+def run_on_every_node(work: Callable[[], Any]) -> list[NodeAnswer]:
     """Run a function once on every node of the connected cluster."""
     import ray
 
-    return [_run_on(node, work, timeout) for node in ray.nodes() if node["Alive"]]
+    return [_run_on(node, work) for node in ray.nodes() if node["Alive"]]
 
 
-def _run_on(node: Mapping[str, Any], work: Callable[[], Any], timeout: float) -> NodeAnswer:
+def _run_on(node: Mapping[str, Any], work: Callable[[], Any]) -> NodeAnswer:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -163,9 +157,9 @@ def _run_on(node: Mapping[str, Any], work: Callable[[], Any], timeout: float) ->
     pinned = NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
     remote = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=pinned)
     try:
-        value = ray.get(remote(lambda: work()).remote(), timeout=timeout)
+        value = ray.get(remote(lambda: work()).remote(), timeout=ANSWER_SECONDS)
         begun = time.time()
-        there = ray.get(remote(lambda: time.time()).remote(), timeout=timeout)
+        there = ray.get(remote(lambda: time.time()).remote(), timeout=ANSWER_SECONDS)
     except Exception as error:  # noqa: BLE001  whatever keeps a worker from answering is the finding
         return NodeAnswer(where=where, resources=node["Resources"], error=str(error).strip().splitlines()[-1])
     skew = there - (begun + time.time()) / 2

@@ -1,13 +1,11 @@
 """The seam between the search and whoever runs its trials: tasks one way, messages the other way."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
 
 from rst_tune.records import Status, TrialConfig
-
-__all__ = ["DONE", "Controller", "TaskKind", "TestReport", "TrialBackend", "TrialReport", "TrialTask"]
 
 DONE: Literal["done"] = "done"
 """What `Controller.next_task` returns when there is nothing more to do."""
@@ -81,10 +79,3 @@ class Controller(Protocol):
 
     def on_test_report(self, report: TestReport) -> None:
         """Record a test error."""
-
-
-class TrialBackend(Protocol):
-    """Runs the tasks of a controller until it has no more."""
-
-    def run_trials(self, controller: Controller, on_progress: Callable[[], None]) -> None:
-        """Return when the controller is done; `on_progress` is called several times per second."""

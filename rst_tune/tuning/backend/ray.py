@@ -23,8 +23,6 @@ from rst_tune.tuning.backend.resources import Resources
 from rst_tune.tuning.backend.runner import TrialContext, checkpoint_folder
 from rst_tune.tuning.backend.trainable import MESSAGE, TASK, RstTrainable, StorageUnavailable, TaskTaken
 
-__all__ = ["RayBackend", "cluster_devices", "cluster_slots"]
-
 _log = logging.getLogger(__name__)
 # Nodes that join are noticed, and used, after at most this many seconds.
 SLOTS_SECONDS = 5.0
@@ -67,9 +65,8 @@ class DriverState:
         match message:
             case TaskTaken():
                 if self.tasks[trial_id].kind is TaskKind.TRAIN:
-                    self.controller.on_trial_start(
-                        message.key, node=message.node, worker=message.worker, ray_trial=trial_id
-                    )
+                    where = {"node": message.node, "worker": message.worker, "ray_trial": trial_id}
+                    self.controller.on_trial_start(message.key, **where)
                 return True
             case TestReport():
                 self.controller.on_test_report(message)
@@ -80,7 +77,7 @@ class DriverState:
             case TrialReport():
                 goes_on = self.controller.on_report(message)
                 if not goes_on:
-                    self._drop_checkpoint(message.key)
+                    shutil.rmtree(checkpoint_folder(self.directory, message.key), ignore_errors=True)
                 return goes_on
         raise TypeError(f"a worker sent {message!r}")
 
@@ -98,9 +95,6 @@ class DriverState:
         if not cluster_slots(self.resources, self.excluded):
             raise self.no_room
         _log.warning("%s cannot %s (%s): trying elsewhere", message.node, cannot, message.reason)
-
-    def _drop_checkpoint(self, key: str) -> None:
-        shutil.rmtree(checkpoint_folder(self.directory, key), ignore_errors=True)
 
     def lost(self, trial_id: str) -> None:
         """Take in that a trial ended without a result."""
@@ -185,12 +179,14 @@ def _error_of(trial: Any) -> str:
         error = pickle.loads(Path(trial.pickled_error_file).read_bytes())  # noqa: S301  written by this process
         cause = error.as_instanceof_cause() if hasattr(error, "as_instanceof_cause") else error
         cause = getattr(cause, "cause", None) or cause  # the error itself, not Ray's class of the same name
-        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-        return f"{type(cause).__name__}: {lines[-1] if lines else ''}"
+        return f"{type(cause).__name__}: {_last_line(str(cause))}"
     except Exception:  # noqa: BLE001  whatever an error's own unpickling raises
         text = Path(trial.error_file).read_text(errors="replace") if trial.error_file else ""
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return lines[-1] if lines else "the worker died without an error message"
+        return _last_line(text) or "the worker died without an error message"
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 class _StopOnFatal(Stopper):  # type: ignore[misc]  # Ray is untyped

@@ -6,8 +6,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rst_tune.records import devices_per_trial
 
-__all__ = ["Resources"]
-
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 

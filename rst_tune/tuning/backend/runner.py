@@ -23,8 +23,6 @@ from rst_tune.training.task import Method
 from rst_tune.training.workload import Training, Workload
 from rst_tune.tuning.backend.protocol import TaskKind, TestReport, TrialReport, TrialTask
 
-__all__ = ["StorageError", "TrialContext", "TrialRunner", "checkpoint_folder", "model_path", "to_method"]
-
 _log = logging.getLogger(__name__)
 # After one of these the process may be unusable, or the node is at fault: another process has to try again.
 _INFRASTRUCTURE = (OSError, MemoryError, torch.distributed.DistError, getattr(torch, "AcceleratorError", OSError))
@@ -151,11 +149,9 @@ class TrialRunner:
         return f"a damaged checkpoint was set aside as {aside.name}, and the training was started again"
 
     def _new_run(self) -> Training:
-        task, context = self.task, self.context
-        method = to_method(task.config)
-        return context.workload.start(
-            method, seed=task.seed, epochs=task.epochs, device=context.device, replicate=task.replicate
-        )
+        task, start = self.task, self.context.workload.start
+        method, device = to_method(task.config), self.context.device
+        return start(method, seed=task.seed, epochs=task.epochs, device=device, replicate=task.replicate)
 
     def close(self) -> None:
         """Release what the training holds, wherever it stands."""

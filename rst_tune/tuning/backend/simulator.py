@@ -5,15 +5,12 @@ except Ray and the training itself.
 """
 
 import heapq
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from rst_tune.records import Event, Status
 from rst_tune.tuning.backend.protocol import DONE, Controller, TaskKind, TestReport, TrialReport, TrialTask
-
-__all__ = ["InMemoryLog", "SimulatedTraining", "SimulatorBackend", "Workload"]
 
 E = TypeVar("E", bound=Event)
 Answer = TypeVar("Answer")
@@ -118,12 +115,13 @@ class SimulatorBackend:
 
     def _decide(self, name: str, work: Callable[[], Answer]) -> Answer:
         """Let the controller decide, and let its time pass where time is taken."""
-        begun = time.perf_counter() if self._timer is None else self._timer()
+        if self._timer is None:
+            return work()
+        begun = self._timer()
         answer = work()
-        if self._timer is not None:
-            took = self._timer() - begun
-            self.decision_seconds.setdefault(name, []).append(took)
-            self._driver_free_at = max(self.now, self._driver_free_at) + took
+        took = self._timer() - begun
+        self.decision_seconds.setdefault(name, []).append(took)
+        self._driver_free_at = max(self.now, self._driver_free_at) + took
         return answer
 
     def _begin(self, controller: Controller, task: TrialTask) -> _Busy:

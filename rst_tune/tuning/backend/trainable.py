@@ -14,8 +14,6 @@ from rst_tune.tuning.backend.protocol import TestReport, TrialReport, TrialTask
 from rst_tune.tuning.backend.runner import StorageError, TrialContext, TrialRunner
 from rst_tune.tuning.backend.worker_group import current_group
 
-__all__ = ["MESSAGE", "TASK", "RstTrainable", "StorageUnavailable", "TaskTaken"]
-
 TASK, MESSAGE = "task", "message"
 """The keys of Tune's config and result under which tasks and messages travel."""
 

@@ -7,7 +7,6 @@ at this one, gets a new group.
 
 import os
 import threading
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -22,8 +21,6 @@ from rst_tune.records import Status
 from rst_tune.tuning.backend.protocol import TestReport, TrialReport, TrialTask
 from rst_tune.tuning.backend.runner import TrialContext, TrialRunner
 
-__all__ = ["WorkerGroup", "current_group"]
-
 Report = TrialReport | TestReport
 
 # How long a collective call waits for a worker that died without closing its connection.
@@ -37,13 +34,9 @@ def current_group(context: Any) -> "WorkerGroup | None":
     return WorkerGroup(placement, context) if placement is not None and placement.bundle_count > 1 else None
 
 
-def _backend(bundle: Mapping[str, float]) -> str:
-    """Return `nccl` where every worker has a GPU of its own, which NCCL needs."""
-    return "nccl" if torch.cuda.is_available() and bundle.get("GPU", 0.0) >= 1 else "gloo"
-
-
 def _join(store: TCPStore, rank: int, bundles: list[dict[str, float]]) -> None:
-    backend = _backend(bundles[rank])
+    # NCCL needs a GPU of its own for every worker.
+    backend = "nccl" if torch.cuda.is_available() and bundles[rank].get("GPU", 0.0) >= 1 else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=len(bundles), timeout=_TIMEOUT)
 
 
@@ -86,7 +79,11 @@ class WorkerGroup:
 
     def advance(self, runner: TrialRunner) -> Report:
         """Do one slice together and return rank 0's report, or that of another rank that failed."""
-        self._assemble(runner.task)
+        if not self._members:
+            self._start()
+        if self._task is not runner.task:
+            ray.get([member.begin.remote(runner.task) for member in self._members])
+            self._task = runner.task
         others = [member.advance.remote() for member in self._members]
         try:
             report = runner.advance()
@@ -102,13 +99,6 @@ class WorkerGroup:
             return cause or report
         ray.get(others)
         return report
-
-    def _assemble(self, task: TrialTask) -> None:
-        if not self._members:
-            self._start()
-        if self._task is not task:
-            ray.get([member.begin.remote(task) for member in self._members])
-            self._task = task
 
     def _start(self) -> None:
         bundles = self._placement.bundle_specs
