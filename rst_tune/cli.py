@@ -60,18 +60,29 @@ def _show(kind: str, value: Any, as_json: bool) -> None:
         out.print(api.value_table(kind, value))
 
 
+def _check_output(path: Path | None) -> None:
+    """Refuse a file that cannot be written before the work whose result it gets."""
+    if path is not None:
+        files.check_replaceable(path)
+
+
 def _echo(text: str) -> None:
     """Print one line as it is, for people and for scripts."""
     out.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-@app.callback()
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version", is_eager=True)] = False,
-) -> None:
-    if version:
+def _print_version(asked: bool) -> None:
+    if asked:
         typer.echo(rst_tune.__version__)
         raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None: ...
 
 
 @app.command(epilog="Example: rst-tune run digits --set budget.pairs=20000")
@@ -87,7 +98,7 @@ def run(
     """Search, confirm, report. Run again, it resumes; a finished search prints its front."""
     chosen = api.load_experiment(experiment, settings or ())
     where = api.output_directory(chosen, output)
-    _remember(experiment, settings, output, address, log=api.text_log(where))
+    _remember(experiment, settings, output, address, register, log=api.text_log(where))
     if not quiet:
         _say(f"search {chosen.search_id} in {where}")
     say = (lambda _: None) if quiet else _say
@@ -130,8 +141,7 @@ def train(
 ) -> None:
     """Train one configuration once, with a progress bar."""
     chosen = api.load_experiment(experiment, settings or (), search=False)
-    if save is not None:
-        files.check_writable(save.parent)
+    _check_output(save)
     made = api.train(chosen, method_file=method, schedule=schedule, gamma_gnr=gamma_gnr, rule=rule, rho=rho, seed=seed)
     api.follow(made, chosen.metric, err, quiet=quiet or as_json)
     result = api.training_result(made, chosen.metric)
@@ -193,6 +203,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write the offline HTML page and print its path."""
+    _check_output(output)
     path = api.write_report(api.analyze(directory, cost), output)
     _print_json({"report": str(path)}) if as_json else _echo(str(path))
 
@@ -205,6 +216,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare fronts: hypervolume with intervals, attainment, differences at equal cost."""
+    _check_output(output)
     made = api.compare(directories, output, cost)
     if as_json:
         _print_json(api.compare_rows(made))
@@ -219,6 +231,7 @@ def export(
     output: Annotated[Path | None, typer.Option(help="The file; default: trials.FORMAT beside the event log")] = None,
 ) -> None:
     """Write every trial to a file and print its path."""
+    _check_output(output)
     _echo(str(api.export(directory, form, output)))
 
 
@@ -263,7 +276,9 @@ def paper(
 
 @app.command("list", epilog="Example: rst-tune list rules")
 def list_(
-    kind: Annotated[str, typer.Argument(help="schedules, rules, models, data, spaces or experiments")],
+    kind: Annotated[
+        str, typer.Argument(help="schedules, rules, policies, models, data, spaces, experiments or tables")
+    ],
     as_json: Json = False,
 ) -> None:
     """Print what there is, one line each."""
@@ -290,13 +305,19 @@ _resume: dict[str, str] = {}
 
 
 def _remember(
-    experiment: str, settings: list[str] | None, output: Path | None, address: str | None, *, log: Path
+    experiment: str,
+    settings: list[str] | None,
+    output: Path | None,
+    address: str | None,
+    register: str | None,
+    *,
+    log: Path,
 ) -> None:
     """Keep the command that resumes this search, for the message after an interruption."""
-    words = ["rst-tune", "run", shlex.quote(experiment), *(f"--set {shlex.quote(s)}" for s in settings or ())]
-    words += [f"--output {shlex.quote(str(output))}"] if output else []
-    words += [f"--address {address}"] if address else []
-    _resume.update(command=" ".join(words), log=str(log))
+    words = ["rst-tune", "run", experiment, *(word for setting in settings or () for word in ("--set", setting))]
+    for option, value in (("--output", output), ("--address", address), ("--register", register)):
+        words += [option, str(value)] if value else []
+    _resume.update(command=shlex.join(words), log=str(log))
 
 
 def _terminated(*_: object) -> None:

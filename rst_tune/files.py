@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from rst_tune.errors import InputError
 
-__all__ = ["BusyError", "atomic_file", "check_writable", "file_lock", "write_text"]
+__all__ = ["BusyError", "atomic_file", "check_replaceable", "check_writable", "file_lock", "write_text"]
 
 # What `flock` raises on a file system that has no locks, as opposed to a lock that another process holds.
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
@@ -53,6 +53,13 @@ def check_writable(folder: Path) -> None:
             pass
     except (OSError, ValueError) as error:
         raise InputError(f"{folder} must be a directory that can be written to, but it is not: {error}") from error
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise InputError where a file cannot be written at a path."""
+    if os.path.isdir(path):  # a Path raises where a name is too long
+        raise InputError(f"a file is written here, but {path} is a directory: give the name of a file in it")
+    check_writable(path.parent)
 
 
 def _umask() -> int:
