@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import sys
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -328,6 +329,11 @@ def _say(text: str) -> None:
     err.print(redact_text(text), highlight=False, soft_wrap=True, markup=False)
 
 
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning without the place in the code that Python names."""
+    _say(f"warning: {message}")
+
+
 def _interrupted() -> int:
     _say("interrupted" + (f"; nothing is lost. Resume with: {_resume['command']}" if _resume else ""))
     return INTERRUPTED
@@ -367,6 +373,7 @@ def _invoke() -> int:
 def main() -> None:
     """Run the command line and turn what happens into the documented exit codes."""
     signal.signal(signal.SIGTERM, _terminated)
+    warnings.showwarning = _show_warning
     sys.exit(_invoke())
 
 

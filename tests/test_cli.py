@@ -258,6 +258,15 @@ def test_an_unknown_family_in_a_space_names_file_field_and_the_nearest(tmp_path,
     assert "did you mean 'constant'?" in said
 
 
+def test_a_warning_is_one_line_without_a_place_in_the_code(search):
+    with (search / "events.jsonl").open("a") as file:
+        file.write("damage\n")
+    command = [sys.executable, "-m", "rst_tune.cli", "status", str(search)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.startswith(f"warning: {search}/events.jsonl:")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_no_search_yet_says_how_to_start_one(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert call(monkeypatch, "front") == 2
