@@ -374,7 +374,10 @@ def main() -> None:
     """Run the command line and turn what happens into the documented exit codes."""
     signal.signal(signal.SIGTERM, _terminated)
     warnings.showwarning = _show_warning
-    sys.exit(_invoke())
+    code = _invoke()
+    for number in (signal.SIGINT, signal.SIGTERM):  # an impatient Ctrl-C while Ray ends is no traceback
+        signal.signal(number, signal.SIG_DFL)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

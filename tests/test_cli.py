@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -286,6 +287,16 @@ def test_the_command_that_resumes_has_every_option_quoted_for_the_shell(tmp_path
     assert call(monkeypatch, *words) == 130
     command = capfd.readouterr().err.split("Resume with: ")[1].strip()
     assert shlex.split(command) == ["rst-tune", *words]
+
+
+def test_an_interruption_while_the_process_ends_is_no_traceback():
+    code = (
+        "import atexit, os, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT)); from rst_tune.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr == ""
 
 
 def test_work_that_fails_exits_1_with_one_line(search, monkeypatch, capfd):
