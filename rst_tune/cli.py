@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import sys
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,16 +63,29 @@ def _show(kind: str, value: Any, as_json: bool) -> None:
         out.print(api.table(kind, value))
 
 
+def _check_output(path: Path | None) -> None:
+    """Refuse a file that cannot be written before the work whose result it gets."""
+    if path is not None:
+        files.check_replaceable(path)
+
+
 def _echo(text: str) -> None:
     """Print one line as it is, for people and for scripts."""
     out.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-@app.callback()
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version", is_eager=True)] = False) -> None:
-    if version:
+def _print_version(asked: bool) -> None:
+    if asked:
         typer.echo(rst_tune.__version__)
         raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None: ...
 
 
 @app.command(epilog="Example: rst-tune run digits --set budget.pairs=20000")
@@ -88,7 +102,7 @@ def run(
     """Search, confirm, report. Run again, it resumes; a finished search prints its front."""
     chosen = api.load_experiment(experiment, settings or (), warm_start=earlier or ())
     where = api.output_directory(chosen, output)
-    _remember(experiment, settings, output, address, earlier, log=api.text_log(where))
+    _remember(experiment, settings, output, address, register, earlier, log=api.text_log(where))
     say = (lambda _: None) if quiet else _say
     say(f"search {chosen.search_id} in {where}")
     if chosen.prior is not None:
@@ -133,8 +147,7 @@ def train(
 ) -> None:
     """Train one configuration once, with a progress bar."""
     chosen = api.load_experiment(experiment, settings or (), search=False)
-    if save is not None:
-        files.check_writable(save.parent)
+    _check_output(save)
     made = api.train(chosen, method_file=method, schedule=schedule, gamma_gnr=gamma_gnr, rule=rule, rho=rho, seed=seed)
     api.follow(made, chosen.metric, err, quiet=quiet or as_json)
     result = api.training_result(made, chosen.metric)
@@ -196,6 +209,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write the offline HTML page and print its path."""
+    _check_output(output)
     path = str(api.write_report(api.analyze(directory, cost), output))
     _print_json({"report": path}) if as_json else _echo(path)
 
@@ -208,6 +222,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare fronts: hypervolume with intervals, attainment, differences at equal cost."""
+    _check_output(output)
     made = api.compare(directories, output, cost)
     if as_json:
         _print_json(api.compare_rows(made))
@@ -222,6 +237,7 @@ def export(
     output: Annotated[Path | None, typer.Option(help="The file; default: trials.FORMAT beside the event log")] = None,
 ) -> None:
     """Write every trial to a file and print its path."""
+    _check_output(output)
     _echo(str(api.export(directory, form, output)))
 
 
@@ -267,7 +283,9 @@ def paper(
 
 @app.command("list", epilog="Example: rst-tune list rules")
 def list_(
-    kind: Annotated[str, typer.Argument(help="schedules, rules, models, data, spaces or experiments")],
+    kind: Annotated[
+        str, typer.Argument(help="schedules, rules, policies, models, data, spaces, experiments or tables")
+    ],
     as_json: Json = False,
 ) -> None:
     """Print what there is, one line each."""
@@ -298,20 +316,26 @@ def _remember(
     settings: list[str] | None,
     output: Path | None,
     address: str | None,
+    register: str | None,
     earlier: list[Path] | None,
     *,
     log: Path,
 ) -> None:
     """Keep the command that resumes this search, for the message after an interruption."""
-    words = ["rst-tune", "run", shlex.quote(experiment), *(f"--set {shlex.quote(s)}" for s in settings or ())]
-    words += [f"--from {shlex.quote(str(directory))}" for directory in earlier or ()]
-    words += [f"--output {shlex.quote(str(output))}"] if output else []
-    words += [f"--address {address}"] if address else []
-    _resume.update(command=" ".join(words), log=str(log))
+    words = ["rst-tune", "run", experiment, *(word for setting in settings or () for word in ("--set", setting))]
+    words += [word for directory in earlier or () for word in ("--from", str(directory))]
+    for option, value in (("--output", output), ("--address", address), ("--register", register)):
+        words += [option, str(value)] if value else []
+    _resume.update(command=shlex.join(words), log=str(log))
 
 
 def _say(text: str) -> None:
     err.print(redact_text(text), highlight=False, soft_wrap=True, markup=False)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning without the place in the code that Python names."""
+    _say(f"warning: {message}")
 
 
 def _interrupted() -> int:
@@ -353,7 +377,11 @@ def _invoke() -> int:
 def main() -> None:
     """Run the command line and turn what happens into the documented exit codes."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(_invoke())
+    warnings.showwarning = _show_warning
+    code = _invoke()
+    for number in (signal.SIGINT, signal.SIGTERM):  # an impatient Ctrl-C while Ray ends is no traceback
+        signal.signal(number, signal.SIG_DFL)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,13 @@ def check_writable(folder: Path) -> None:
         raise InputError(f"{folder} must be a directory that can be written to, but it is not: {error}") from error
 
 
+def check_replaceable(path: Path) -> None:
+    """Raise InputError where a file cannot be written at a path."""
+    if os.path.isdir(path):  # a Path raises where a name is too long
+        raise InputError(f"a file is written here, but {path} is a directory: give the name of a file in it")
+    check_writable(path.parent)
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a text file as a whole."""
     with atomic_file(path) as file:

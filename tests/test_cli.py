@@ -3,6 +3,8 @@
 import json
 import logging
 import os
+import shlex
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -10,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import rst_tune
 from rst_tune import api, cli
 from tests.analysis.synthetic import write_search
 
@@ -194,6 +197,32 @@ def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_trained
     assert [p.name for p in tmp_path.iterdir()] == ["a file"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "digits", "--save", "folder"],
+        ["report", "search", "--output", "folder"],
+        ["export", "search", "--output", "folder"],
+        ["compare", "search", "search", "--output", "folder"],
+        ["report", "search", "--output", "/proc/nowhere/page.html"],
+        ["export", "search", "--output", "/proc/nowhere/trials.csv"],
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(words, search, monkeypatch, capfd):
+    monkeypatch.chdir(search.parent)
+    (search.parent / "folder").mkdir()
+    assert call(monkeypatch, *words) == 2
+    shown = capfd.readouterr()
+    assert words[-1] in shown.err or "/proc/nowhere" in shown.err
+    assert not shown.out
+    assert not list((search.parent / "folder").iterdir())
+
+
+def test_the_version_is_printed(monkeypatch, capfd):
+    assert call(monkeypatch, "--version") == 0
+    assert capfd.readouterr().out.strip() == rst_tune.__version__
+
+
 def test_an_error_before_the_log_file_is_open_is_one_message(tmp_path, monkeypatch, capfd):
     def stopped(*_, **__):
         raise OSError("the cable is loose")
@@ -232,6 +261,15 @@ def test_an_unknown_family_in_a_space_names_file_field_and_the_nearest(tmp_path,
     assert "did you mean 'constant'?" in said
 
 
+def test_a_warning_is_one_line_without_a_place_in_the_code(search):
+    with (search / "events.jsonl").open("a") as file:
+        file.write("damage\n")
+    command = [sys.executable, "-m", "rst_tune.cli", "status", str(search)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.startswith(f"warning: {search}/events.jsonl:")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_no_search_yet_says_how_to_start_one(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert call(monkeypatch, "front") == 2
@@ -242,6 +280,25 @@ def test_interruption_exits_130_with_the_command_that_resumes(monkeypatch, capfd
     monkeypatch.setattr(api, "search", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     assert call(monkeypatch, "run", "digits", "--set", "seed=3") == 130
     assert "rst-tune run digits --set seed=3" in capfd.readouterr().err
+
+
+def test_the_command_that_resumes_has_every_option_quoted_for_the_shell(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(api, "search", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    words = ["run", "digits", "--set", "description=a b", "--output", f"{tmp_path}/my output", "--address", "a;b"]
+    words += ["--register", "my model"]
+    assert call(monkeypatch, *words) == 130
+    command = capfd.readouterr().err.split("Resume with: ")[1].strip()
+    assert shlex.split(command) == ["rst-tune", *words]
+
+
+def test_an_interruption_while_the_process_ends_is_no_traceback():
+    code = (
+        "import atexit, os, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT)); from rst_tune.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr == ""
 
 
 def test_work_that_fails_exits_1_with_one_line(search, monkeypatch, capfd):

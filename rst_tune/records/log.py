@@ -18,6 +18,7 @@ from rst_tune.redaction import redact
 
 LOG_NAME = "events.jsonl"
 LONGEST_LINE = 64 * 2**20  # no event of ours comes near it; a longer line is damage
+NAMED_LINES = 3  # damaged lines of which each has a warning of its own
 
 E = TypeVar("E", bound=Event)
 
@@ -83,7 +84,8 @@ def new_lines(path: Path, offset: int) -> Iterator[tuple[int, bytes]]:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """Yield the events of a log. A damaged line is dropped with a warning that names it."""
+    """Yield the events of a log. A damaged line is dropped with a warning that names it; of many, the first few."""
+    damaged = 0
     with Path(path).open("rb") as file:
         for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
             if not raw.strip():
@@ -91,7 +93,11 @@ def read_events(path: Path) -> Iterator[Event]:
             try:
                 yield parse_line(raw)
             except ValueError:
-                warnings.warn(f"{path}:{number}: a damaged line was dropped ({len(raw)} bytes)", stacklevel=2)
+                damaged += 1
+                if damaged <= NAMED_LINES:
+                    warnings.warn(f"{path}:{number}: a damaged line was dropped ({len(raw)} bytes)", stacklevel=2)
+    if damaged > NAMED_LINES:
+        warnings.warn(f"{path}: {damaged - NAMED_LINES} more damaged lines were dropped", stacklevel=2)
 
 
 def find_log(directory: Path | str) -> Path:
@@ -108,7 +114,10 @@ def find_log(directory: Path | str) -> Path:
 def load(directory: Path | str) -> Search:
     """Return the search whose event log lies in `directory`."""
     path = find_log(directory)
-    state = SearchState(path.parent)
+    state, events = SearchState(path.parent), 0
     for event in read_events(path):
         state.apply(event)
+        events += 1
+    if not events and path.stat().st_size:
+        raise InputError(f"{path} must have the events of a search, but no line of it is one: give another directory")
     return state.search()

@@ -76,7 +76,7 @@ def latest_search(root: Path = OUTPUT_ROOT) -> Path:
 
 def _is_finished(directory: Path) -> bool:
     """Return whether the directory holds a search that has come to its end."""
-    return os.path.exists(directory / LOG_NAME) and load(directory).done
+    return _load_state(directory).search().done
 
 
 def run_search(
@@ -149,10 +149,17 @@ def _move_aside(directory: Path) -> None:
 
 
 def _load_state(directory: Path) -> SearchState:
-    state = SearchState(directory)
-    if (directory / LOG_NAME).exists():
-        for event in read_events(directory / LOG_NAME):
-            state.apply(event)
+    """Return what the event log amounts to. A log without the line that begins a search is not ours, or damaged."""
+    state, path = SearchState(directory), directory / LOG_NAME
+    if not os.path.exists(path):
+        return state
+    for event in read_events(path):
+        state.apply(event)
+    if state.header is None and not all(map(_may_begin_search, path.read_bytes().splitlines())):
+        raise InputError(
+            f"{path} must begin with the description of its search, but does not: it is damaged or of another "
+            "program; give another --output, or --overwrite to move it aside"
+        )
     return state
 
 
@@ -161,6 +168,12 @@ def _with_recorded_prior(experiment: Experiment, state: SearchState) -> Experime
     if experiment.prior is not None or state.header is None:
         return experiment
     return experiment.model_copy(update={"prior": state.header.settings.prior})
+
+
+def _may_begin_search(line: bytes) -> bool:
+    """Return whether a line is the first one of a search, whole or cut off by a kill."""
+    first = b'{"event":"search"'
+    return first.startswith(line[: len(first)])
 
 
 def _check_resumable(header: SearchStarted, state: SearchState, directory: Path) -> None:

@@ -9,6 +9,7 @@ from rst_tune import records
 from rst_tune.errors import InputError
 from rst_tune.method import schedules
 from rst_tune.records import Phase, PhaseEntered, Status, TrialEnded
+from rst_tune.records.log import NAMED_LINES
 from tests.analysis.synthetic import write_search
 
 
@@ -51,6 +52,24 @@ def test_an_event_of_no_trial_is_named(tmp_path):
 def test_a_directory_without_a_log_says_what_to_give(tmp_path):
     with pytest.raises(InputError, match=r"events\.jsonl"):
         records.load(tmp_path / "nowhere")
+
+
+@pytest.mark.filterwarnings("ignore:.*damaged line")
+def test_a_log_without_an_event_is_no_search(tmp_path):
+    (tmp_path / records.LOG_NAME).write_text('{"foo": 1}\n')
+    with pytest.raises(InputError, match="no line of it is one"):
+        records.load(tmp_path)
+    (tmp_path / records.LOG_NAME).write_text("")
+    assert records.load(tmp_path).trials == (), "a search that has just begun"
+
+
+def test_of_many_damaged_lines_the_first_are_named_and_the_others_counted(tmp_path):
+    path = write_search(tmp_path, trials=5) / records.LOG_NAME
+    path.write_bytes(path.read_bytes() + b"damage\n" * 500)
+    with pytest.warns(UserWarning, match="damaged line") as caught:
+        assert records.load(tmp_path).trials
+    assert len(caught) == NAMED_LINES + 1
+    assert f"{500 - NAMED_LINES} more" in str(caught[-1].message)
 
 
 def test_a_result_that_is_not_finite_is_not_finished(tmp_path):

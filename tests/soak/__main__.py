@@ -21,6 +21,7 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("RAY_worker_niceness", "0")  # with Ray's own 15, workers starve on a busy machine
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 CHUNK, CHUNK_SECONDS = 500, 1800
 
@@ -63,9 +64,11 @@ def kills(minutes: float, seed: int, folder: Path) -> tuple[int, Counter[str], l
     import ray
     from ray.cluster_utils import Cluster
 
+    from tests import warm_workers
     from tests.soak.kills import soak_once
 
-    head = {"num_cpus": 2, "node_ip_address": ray.util.get_node_ip_address()}
+    head = {"num_cpus": 2, "node_ip_address": ray.util.get_node_ip_address(), "include_dashboard": False}
+    head["setup_worker_path"] = warm_workers.serve()
     cluster = Cluster(initialize_head=True, head_node_args=head)
     deadline, searches, count, problems = time.monotonic() + 60 * minutes, 0, Counter[str](), list[str]()
     try:

@@ -10,8 +10,8 @@ from rst_tune.records import load
 from tests.faults.agreement import assert_front_agrees, assert_mlflow_agrees, assert_study_agrees
 from tests.faults.harness import EXPERIMENT, assert_whole, driver, events, run, write_experiment
 
-MAX_KILLS = 12
-"""Kills of one search, after which it may come to its end."""
+KILLS = (6, 12)
+"""Fewest and most kills of one search, after which it may come to its end."""
 
 
 def random_settings(chance: random.Random) -> tuple[str, ...]:
@@ -35,7 +35,8 @@ def soak_once(folder: Path, address: str, chance: random.Random, deadline: float
     path = write_experiment(folder, task=task, budget={"trials": chance.choice((4, 6))})
     output, settings, count = folder / "output", random_settings(chance), Counter[str]()
     (folder / "settings.txt").write_text("\n".join(settings))
-    while sum(count.values()) < chance.randrange(1, MAX_KILLS) and time.monotonic() < deadline:
+    kills = chance.randint(*KILLS)
+    while sum(count.values()) < kills and time.monotonic() < deadline:
         with driver(path, output, address, *settings) as search:
             number = chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
             _wait(search, chance)

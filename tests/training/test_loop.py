@@ -177,7 +177,7 @@ def test_a_checkpoint_is_continued_after_its_data_moved_but_not_with_other_data(
         start("other.npz").restore(tmp_path / "run.pt")
 
 
-def test_a_checkpoint_cannot_run_code(digits, tmp_path):
+def test_a_checkpoint_cannot_run_code(digits, tmp_path, capfd):
     class Payload:
         def __reduce__(self):
             return (print, ("ran",))
@@ -185,6 +185,7 @@ def test_a_checkpoint_cannot_run_code(digits, tmp_path):
     torch.save({"identity": Payload()}, tmp_path / "run.pt")
     with pytest.raises(CheckpointError, match=r"run\.pt"):
         start(digits).restore(tmp_path / "run.pt")
+    assert "ran" not in capfd.readouterr().out.split()
 
 
 def test_a_checkpoint_does_not_choose_the_model(digits, tmp_path, monkeypatch):

@@ -114,6 +114,27 @@ def test_a_search_in_which_everything_failed_is_no_result_and_can_be_resumed(wor
     assert {t.status for t in search.trials} == {Status.COMPLETE}
 
 
+@pytest.mark.parametrize(
+    "content", ['{"foo": 1}\n', "not ours\n", '{"event": "phase", "phase": "search"}\n', "\0" * 90]
+)
+@pytest.mark.filterwarnings("ignore:.*damaged line")
+def test_a_log_that_is_damaged_or_of_another_program_gets_no_search_appended(content, world: World, tmp_path: Path):
+    (tmp_path / LOG_NAME).write_text(content)
+    with pytest.raises(InputError, match=r"must begin with the description .* --overwrite to move it aside"):
+        run_search(small(), tmp_path)
+    assert (tmp_path / LOG_NAME).read_text() == content
+    assert run_search(small(), tmp_path, overwrite=True).done
+    assert next(tmp_path.glob("previous-*")).joinpath(LOG_NAME).read_text() == content
+
+
+@pytest.mark.filterwarnings("ignore:.*damaged line")
+def test_a_search_that_was_killed_within_its_first_line_begins_again(world: World, tmp_path: Path):
+    begin(small(), tmp_path)
+    whole = (tmp_path / LOG_NAME).read_bytes()
+    (tmp_path / LOG_NAME).write_bytes(whole[:9] + b"\n" + whole[:60])
+    assert run_search(small(), tmp_path).done
+
+
 # --- what a resumed search must share with the one before -------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import logging
 import os
 import secrets
 import signal
+import socket
 import sys
 import threading
 import time
@@ -31,6 +32,8 @@ _SETTINGS = {
 ANSWER_SECONDS = 120.0
 for _name, _value in _SETTINGS.items():
     os.environ.setdefault(_name, _value)
+# Longest wait for the head node's port to accept a connection.
+CONNECT_SECONDS = 10.0
 
 
 @contextmanager
@@ -56,10 +59,13 @@ def connected(address: str | None, *, log: Path) -> Iterator[None]:
     loopback = {"include_dashboard": False} if local else {}
     try:
         with _own_signals():
+            if address is not None and not local:
+                _check_listening(address)
             ray.init(address="local" if local else address, **loopback, **quiet)
     except Exception as error:  # when a node is slow to start, Ray raises nothing more special
         where = "a local Ray cluster cannot be started" if local else f"no Ray cluster answers at {address}"
-        raise InputError(f"{where}: {str(error).splitlines()[0]} Check it with `rst-tune doctor`") from error
+        remedy = "check memory and disk of this machine" if local else "start it, or correct --address or RAY_ADDRESS"
+        raise InputError(f"{where}: {(str(error).splitlines() or [''])[0]}; {remedy}") from error
     try:
         yield
     finally:
@@ -75,6 +81,19 @@ def resolve_address(address: str | None) -> str | None:
             "cannot drive Tune: run the command on the head node with --address auto, or use `ray job submit`"
         )
     return address
+
+
+def _check_listening(address: str) -> None:
+    """Raise where nothing listens at the address: Ray itself tries again for a quarter of an hour.
+
+    An address that something else than Ray listens at takes Ray one attempt of 40 seconds.
+    """
+    from ray._private import services
+
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")  # attempts to connect, in spite of its name
+    place = services.canonicalize_bootstrap_address(address)  # "auto" is the address of the latest cluster here
+    host, _, port = (place or address).rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
 @contextmanager

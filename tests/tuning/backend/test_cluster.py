@@ -2,10 +2,15 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
+
+from rst_tune.errors import InputError
+from rst_tune.tuning.backend.cluster import CONNECT_SECONDS, connected
 
 SEEN = """
 import json, os, subprocess, sys
@@ -38,3 +43,14 @@ def test_a_local_cluster_asks_for_a_token_and_listens_on_loopback_alone(tmp_path
     assert seen["nodes"] == ["127.0.0.1"]
     assert {ip.removeprefix("::ffff:") for ip in seen["listening"]} <= {"127.0.0.1", "::1"}
     assert seen["listening"]
+
+
+def test_an_address_at_which_nothing_listens_is_refused_within_seconds(tmp_path):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        free = closed.getsockname()[1]
+    for address in (f"127.0.0.1:{free}", "no.such.host.invalid:6379", "no address"):
+        begun = time.monotonic()
+        with pytest.raises(InputError, match=r"no Ray cluster answers at .*correct --address"):
+            connected(address, log=tmp_path / "log.txt").__enter__()
+        assert time.monotonic() - begun < 6 * CONNECT_SECONDS, "Ray alone tries for a quarter of an hour"
