@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from rst_tune.errors import InputError
 
-__all__ = ["BusyError", "atomic_file", "check_writable", "file_lock", "write_text"]
+__all__ = ["BusyError", "atomic_file", "check_writable", "file_lock", "is_locked", "write_text"]
 
 # What `flock` raises on a file system that has no locks, as opposed to a lock that another process holds.
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
@@ -92,6 +92,21 @@ def file_lock(path: Path, *, timeout: float = 0.0) -> Iterator[None]:
                 raise BusyError(f"another process holds {path}")
             time.sleep(0.05)
         yield
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock on `path`; True where that cannot be found out.
+
+    The question takes a shared lock for a moment, so who wants the lock must wait for one: see `file_lock`'s timeout.
+    """
+    try:
+        with path.open() as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:  # it is held, or the file system has no locks
+        return True
+    return False
 
 
 def _try_lock(descriptor: int, path: Path) -> bool:

@@ -16,9 +16,11 @@ from rst_tune.records.events import EpochsReported, Event, parse_event
 from rst_tune.records.state import Search, SearchState
 from rst_tune.redaction import redact
 
-__all__ = ["LOG_NAME", "EventLog", "load", "new_lines", "parse_line", "read_events"]
+__all__ = ["LOCK_NAME", "LOG_NAME", "EventLog", "load", "new_lines", "parse_line", "read_events"]
 
 LOG_NAME = "events.jsonl"
+LOCK_NAME = "lock"
+"""The file that the process which runs a search holds a lock on."""
 LONGEST_LINE = 64 * 2**20  # no event of ours comes near it; a longer line is damage
 
 E = TypeVar("E", bound=Event)

@@ -6,12 +6,14 @@ from dataclasses import asdict
 from typing import Any
 
 from rst_tune.analysis.analysis import Analysis
-from rst_tune.records import Phase, Role, Search, Status
+from rst_tune.files import is_locked
+from rst_tune.records import LOCK_NAME, Phase, Role, Search, Status
 from rst_tune.report.formatting import json_safe
 
-__all__ = ["FAILURES", "PHASES", "budget_progress", "plain_trainings", "status_rows"]
+__all__ = ["FAILURES", "NOT_RUNNING", "PHASES", "budget_progress", "plain_trainings", "status_rows"]
 
 FAILURES = (Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED, Status.LOST)
+NOT_RUNNING = "no process is running this search: the same `rst-tune run` command resumes it"
 PHASES = {
     Phase.SEARCH: "searching",
     Phase.CONFIRM: "confirming",
@@ -23,9 +25,9 @@ PHASES = {
 def status_rows(analysis: Analysis) -> dict[str, Any]:
     """Return the state of a search, ready for JSON; what is unknown or not finite is None.
 
-    `hypervolume` is that of the delivered front, `best_error` the lowest measured error of one finished trial and
-    `best_value` the same as the metric is written, `share` the spent part of the budget and `eta` the remaining time in
-    seconds.
+    `running` is whether a process is running the search, `hypervolume` that of the delivered front, `best_error` the
+    lowest measured error of one finished trial and `best_value` the same as the metric is written, `share` the spent
+    part of the budget and `eta` the remaining time in seconds.
     """
     search, point = analysis.search, analysis.reference
     best = min((t.error for t in search.finished() if t.error is not None), default=None)
@@ -34,6 +36,7 @@ def status_rows(analysis: Analysis) -> dict[str, Any]:
         "search_id": search.header.search_id,
         "directory": str(search.directory),
         "phase": str(search.phase),
+        "running": not search.done and is_locked(search.directory / LOCK_NAME),
         "counts": dict(Counter(t.status for t in search.trials).most_common()),
         "finished": len(search.finished()),
         "pairs": search.pairs,
