@@ -69,7 +69,7 @@ class _Question:
     def not_asked(self) -> Answer:
         return Answer(
             question=self.question, claim=self.claim, verdict="not asked", effect=None, low=None, high=None,
-            configurations=0, text="not asked in this search: a grid asks it (sampler.name=grid)",
+            configurations=0, text="not answered by this search: it takes a grid over all families (sampler.name=grid)",
         )  # fmt: skip
 
 
