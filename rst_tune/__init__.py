@@ -4,6 +4,7 @@
 they are used.
 """
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from rst_tune.method import schedules
@@ -15,10 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["RST", "Metric", "schedules", "search"]
 __version__ = "0.2.0"
+_SEARCH_PACKAGES = ("ray", "optuna", "mlflow", "pydantic", "rich", "plotly")
 
 
 def __getattr__(name: str) -> Any:
     if name == "search":
+        if missing := [package for package in _SEARCH_PACKAGES if find_spec(package) is None]:
+            raise ImportError(f"rst_tune.search needs {', '.join(missing)}: pip install 'rst_tune[tune]'")
         from rst_tune.api import search_function
 
         return search_function

@@ -86,6 +86,21 @@ def file_lock(path: Path, *, timeout: float = 0.0) -> Iterator[None]:
         yield
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock on `path`; True where that cannot be found out.
+
+    The question takes a shared lock for a moment, so who wants the lock must wait for one: see `file_lock`'s timeout.
+    """
+    try:
+        with path.open() as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:  # it is held, or the file system has no locks
+        return True
+    return False
+
+
 def _try_lock(descriptor: int, path: Path) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

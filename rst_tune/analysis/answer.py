@@ -6,8 +6,8 @@ that is dominated almost surely, or has a diverged seed, is not recommended as l
 is better than the base optimizer at some length that costs no more, and that is not dominated either, it is the base
 optimizer at its best length.
 
-In brackets behind a baseline stand what the data support, and the difference in the unit of the metric with its 95 %
-interval.
+In brackets behind a baseline stand what the data support about the point, and the difference (the point's value minus
+the baseline's) with its 95 % interval.
 """
 
 from collections.abc import Sequence
@@ -98,10 +98,9 @@ def _baseline_clauses(point: ConfigSummary, baselines: Baselines) -> list[str]:
     clauses = [] if _fixed_length(baselines) else _base_clauses(point, baselines)
     base, sam = baselines.base, baselines.sam
     if sam is not None and sam is not point:
-        clauses.append(f"SAM gives {_at_cost(sam, baselines)}{_claim(baselines.difference(point, sam), baselines)}")
+        clauses.append(f"SAM gives {_at_cost(sam, baselines)}{_point_claim(point, sam, baselines)}")
     if base is not None and base is not point and _fixed_length(baselines):
-        claim = _claim(baselines.difference(point, base), baselines)
-        clauses.append(f"the base optimizer gives {_error(base, baselines)}{claim}")
+        clauses.append(f"the base optimizer gives {_error(base, baselines)}{_point_claim(point, base, baselines)}")
     return clauses
 
 
@@ -114,7 +113,7 @@ def _base_clauses(point: ConfigSummary, baselines: Baselines) -> list[str]:
     if equal is not None and equal is not point and equal is not best:
         parts.append(f"{_error(equal, baselines)} at {_compute(equal)}")
     if best is not None and best is not point:
-        claim = _claim(baselines.difference(point, best), baselines)
+        claim = _point_claim(point, best, baselines)
         parts.append(f"{_error(best, baselines)} at its best length, {_compute(best)}{claim}")
     return [f"the base optimizer gives {' and '.join(parts)}"] if parts else []
 
@@ -156,12 +155,18 @@ def _notes(row: ConfigSummary, baselines: Baselines) -> str:
     notes = [f"{row.diverged} of {row.seeds_total} seeds diverged"] if row.diverged else []
     if row.test_error_mean is not None:
         notes.append(f"test {baselines.metric.phrase(row.test_error_mean, row.test_error_sem)}")
-    return f" ({', '.join(notes)})" if notes else ""
+    return "".join(f", {note}" for note in notes)
 
 
-def _claim(difference: Difference, baselines: Baselines) -> str:
-    """Return what the data support, in brackets: better, worse, not distinguishable, or one seed."""
+def _point_claim(point: ConfigSummary, baseline: ConfigSummary, baselines: Baselines) -> str:
+    """Return what the data support about the point beside a baseline; the subject is the point, not the baseline."""
+    return _claim(baselines.difference(point, baseline), baselines, "this point is ")
+
+
+def _claim(difference: Difference, baselines: Baselines, subject: str = "") -> str:
+    """Return what the data support, in brackets: better, worse, not distinguishable; nothing with one seed."""
     if difference.low is None or difference.high is None:
         return ""
     gap = baselines.metric.difference(difference.value, difference.low, difference.high)
-    return f" ({difference.verdict}: {gap})"
+    value, _, ends = gap.partition(", ")
+    return f" ({subject}{difference.verdict}: {value}, 95 % interval {ends})"

@@ -51,7 +51,11 @@ def _of_noise(rows: Rows) -> list[tuple[bool, str]]:
     )
     return [
         (True, f"{confirmed} of {len(points)} points of the front are confirmed (P(non-dominated) >= {CONFIRMED})"),
-        (bool(single), f"{len(single)} of {len(rows)} configurations have one seed; P(non-dominated) shrinks them"),
+        (
+            bool(single),
+            f"{len(single)} of {len(rows)} configurations have one seed; P(non-dominated) takes their posterior means, "
+            "not that one run",
+        ),
         (
             better > 0 and not any(p.seeds_total == 1 for p in points),
             f"{better} of them {'looks' if better == 1 else 'look'} better than a point of the front, likely by luck: "

@@ -62,6 +62,12 @@ class _Question:
             text=text,
         )  # fmt: skip
 
+    def not_asked(self) -> Answer:
+        return Answer(
+            question=self.question, verdict="not asked", effect=None, low=None, high=None,
+            configurations=0, text="not answered by this search: it takes a grid over all families (sampler.name=grid)",
+        )  # fmt: skip
+
 
 _END_HURTS = _Question(
     question="Does SGD near the end of training hurt?",

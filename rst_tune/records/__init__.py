@@ -17,13 +17,14 @@ from rst_tune.records.events import (
     TrialSampled,
     TrialStarted,
 )
-from rst_tune.records.log import LOG_NAME, EventLog, load, read_events
+from rst_tune.records.log import LOCK_NAME, LOG_NAME, EventLog, load, read_events
 from rst_tune.records.metric import PERCENT_ERROR, Metric
 from rst_tune.records.prior import EarlierSearch, Prior
 from rst_tune.records.state import Search, SearchState
 from rst_tune.records.trial import Phase, Role, Status, Trial, devices_per_trial, scored_trials
 
 __all__ = [
+    "LOCK_NAME",
     "LOG_NAME",
     "PERCENT_ERROR",
     "Cost",

@@ -17,6 +17,8 @@ from rst_tune.records.state import Search, SearchState
 from rst_tune.redaction import redact
 
 LOG_NAME = "events.jsonl"
+LOCK_NAME = "lock"
+"""The file that the process which runs a search holds a lock on."""
 LONGEST_LINE = 64 * 2**20  # no event of ours comes near it; a longer line is damage
 NAMED_LINES = 3  # damaged lines of which each has a warning of its own
 

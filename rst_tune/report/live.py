@@ -18,9 +18,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from rst_tune.analysis.analysis import analyze
 from rst_tune.errors import InputError
-from rst_tune.records import LOG_NAME, Phase, SearchState
+from rst_tune.files import is_locked
+from rst_tune.records import LOCK_NAME, LOG_NAME, Phase, SearchState
 from rst_tune.records.log import new_lines, parse_line
 from rst_tune.report import page
+from rst_tune.report.status import NOT_RUNNING
 
 LOOPBACK = "127.0.0.1"
 OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?")
@@ -87,8 +89,13 @@ class LivePage:
     def text(self) -> str:
         """Return the address, and how to reach it from another machine."""
         port = urlsplit(self.address).port
+        stopped = "" if self.running() or self._is_done() else f"\n{NOT_RUNNING}"
         tunnel = f"ssh -N -L {port}:{LOOPBACK}:{port} {socket.gethostname()}"
-        return f"page:                     {self.address}\nfrom another machine:     {tunnel}"
+        return f"page:                     {self.address}\nfrom another machine:     {tunnel}{stopped}"
+
+    def running(self) -> bool:
+        """Return whether a process is running the search."""
+        return is_locked(self.path.parent / LOCK_NAME)
 
     def _is_done(self) -> bool:
         return self._state.phase is Phase.DONE
@@ -136,6 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-Search-Running", "yes" if self._live.running() else "no")
         self.end_headers()
         self.wfile.write(body)
 

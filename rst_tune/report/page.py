@@ -82,7 +82,8 @@ def content(analysis: Analysis) -> Content:
         _trials(analysis.search),
         _account(analysis),
     ]
-    links = {"answer": "Answer", **{p.name: p.name.capitalize() for p in parts}, "trials": "Trials", "how": "How"}
+    links = {"answer": "Answer", **{p.name: p.name.capitalize() for p in parts}}
+    links |= {"trials": "Trials", "how": "Provenance"}
     metric = analysis.search.metric
     named = {
         "name": metric.name.lower(),

@@ -93,7 +93,8 @@ def _front(analysis: Analysis) -> Panel:
     above = sum(p.error_mean > span[1] for p in points) if span else 0
     if above:
         worse = "lower" if metric.higher_is_better else "higher"
-        note += f" Outside the figure, until a double click: {above:,} with a {worse} {metric.name}."
+        lying = "1 point lies" if above == 1 else f"{above:,} points lie"
+        note += f" {lying} outside of the figure, with a {worse} {metric.name}; a double click shows everything."
     return figure_panel("front", "The front", note, front_figure(analysis))
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.export import json_safe
-from rst_tune.records import Phase, Role, Search, Status
+from rst_tune.files import is_locked
+from rst_tune.records import LOCK_NAME, Phase, Role, Search, Status
 
 FAILURES = (Status.DIVERGED, Status.OUT_OF_MEMORY, Status.FAILED, Status.LOST)
+NOT_RUNNING = "no process is running this search: the same `rst-tune run` command resumes it"
 PHASES = {
     Phase.SEARCH: "searching",
     Phase.CONFIRM: "confirming",
@@ -21,9 +23,9 @@ PHASES = {
 def status_rows(analysis: Analysis) -> dict[str, Any]:
     """Return the state of a search, ready for JSON; what is unknown or not finite is None.
 
-    `hypervolume` is that of the delivered front, `best_error` the lowest measured error of one finished trial and
-    `best_value` the same as the metric is written, `share` the spent part of the budget and `eta` the remaining time in
-    seconds.
+    `running` is whether a process is running the search, `hypervolume` that of the delivered front, `best_error` the
+    lowest measured error of one finished trial and `best_value` the same as the metric is written, `share` the spent
+    part of the budget and `eta` the remaining time in seconds.
     """
     search, point = analysis.search, analysis.reference
     best = min((t.error for t in search.finished() if t.error is not None), default=None)
@@ -33,6 +35,7 @@ def status_rows(analysis: Analysis) -> dict[str, Any]:
         "directory": str(search.directory),
         "phase": str(search.phase),
         "prior": prior_text(search),
+        "running": not search.done and is_locked(search.directory / LOCK_NAME),
         "counts": dict(Counter(t.status for t in search.trials).most_common()),
         "finished": len(search.finished()),
         "pairs": search.pairs,

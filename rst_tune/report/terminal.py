@@ -14,7 +14,7 @@ from rst_tune.records import PERCENT_ERROR, Metric
 from rst_tune.report import formatting
 from rst_tune.report.cost_axis import CostAxis
 from rst_tune.report.rich_tables import FittedTable, add_row, bullets, column_table, row_table, text
-from rst_tune.report.status import status_rows
+from rst_tune.report.status import NOT_RUNNING, status_rows
 
 TextTable = tuple[list[str], list[list[str]]]
 """The heads of the columns, and the rows."""
@@ -117,6 +117,7 @@ def status_table(analysis: Analysis) -> RenderableType:
     rows = [
         ("phase", status["phase"]),
         ("prior", status["prior"] or ""),
+        ("note", "" if status["running"] or analysis.search.done else NOT_RUNNING),
         ("trials", counts or "none sampled yet"),
         ("trained to the end", f"{status['finished']:,}"),
         ("pairs spent", formatting.pairs(status["pairs"], status["plain_trainings"])),
@@ -127,7 +128,7 @@ def status_table(analysis: Analysis) -> RenderableType:
         *((f"rung after {rung['share']}", _rung_text(rung)) for rung in status["rung_correlations"]),
         ("last failure", status["last_failure"] or ""),
         ("last event", formatting.timestamp(status["updated_at"])),
-        ("time left", f"about {formatting.duration(status['eta'])}" if status["eta"] is not None else ""),
+        ("time left", f"about {formatting.duration(status['eta'])}" if status["eta"] and status["running"] else ""),
         ("directory", status["directory"]),
     ]
     return row_table([(name, value) for name, value in rows if value], status["name"])

@@ -4,7 +4,7 @@ import getpass
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ STATUSES = {Status.COMPLETE: "FINISHED", Status.STOPPED: "KILLED"}
 ROLES = {Role.SEARCH: "trial", Role.CONFIRM: "confirm"}
 DIGEST_LENGTH = 36
 """The longest digest of a data set that MLflow stores."""
+SPLIT_SEEDS = ("split_seed", "noise_seed")
 PARAM_LENGTH = 500
 """The longest value of a parameter that every MLflow server accepts."""
 
@@ -186,9 +187,10 @@ def extend_batch(
     epochs of the trial were reported before this event.
     """
     if first:
-        batch.params.update(_params(trial), **search.task_params)
+        batch.params.update(_params(trial), **_split_params(search.task_params, trial))
         batch.metrics.extend(_numbers(trial))
-        batch.dataset = search.dataset
+        if search.dataset is not None:
+            batch.dataset = replace(search.dataset, tags=_split_params(search.dataset.tags, trial))
     match event:
         case TrialStarted():
             place = {"node": event.node, "worker": event.worker, "ray_trial": event.ray_trial}
@@ -206,6 +208,13 @@ def extend_batch(
             batch.metrics.extend(_totals(event, trial, epochs))
         case TestRead():
             batch.metrics.append(_point(names.TEST_ERROR, event.error, event.time, trial.epochs))
+
+
+def _split_params(params: Mapping[str, str], trial: Trial) -> dict[str, str]:
+    """Return the parameters or tags of the data of a trial: a replicate has its own split and its own wrong labels."""
+    if trial.role is not Role.CONFIRM:
+        return dict(params)
+    return {k: f"replicate {trial.seed}" if k.rpartition(".")[2] in SPLIT_SEEDS else v for k, v in params.items()}
 
 
 def _params(trial: Trial) -> dict[str, str]:

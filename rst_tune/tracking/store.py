@@ -7,6 +7,7 @@ output, one JSON line each.
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -143,7 +144,25 @@ class Store:
         )
         for turn in range(max(-(-len(column) // limit) for column, limit in columns)):
             parts = [column[turn * limit : (turn + 1) * limit] for column, limit in columns]
-            self._ask(self.client.log_batch, run_id, *parts)
+            self._log_batch(run_id, *parts)
+
+    def _log_batch(self, run_id: str, metrics: list[Any], *names: list[Any]) -> None:
+        """Send one request. Before 3.16 MLflow takes a repeated NaN for a new value, and its database rejects it.
+
+        The values that are not a number are then sent one by one, without those that the run has already.
+        """
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._ask(self.client.log_batch, run_id, metrics, *names)
+        except MlflowException as error:
+            missing = [metric for metric in metrics if math.isnan(metric.value)]
+            if not missing or not _is_duplicate(error):
+                raise
+            if len(metrics) > 1 or any(names):
+                self._ask(self.client.log_batch, run_id, [m for m in metrics if not math.isnan(m.value)], *names)
+                for metric in missing:
+                    self._log_batch(run_id, [metric])
 
     def finish(self, run_id: str, status: str, end: int) -> None:
         """Set the status of a run that ended."""
@@ -188,6 +207,11 @@ class Store:
             if error.error_code in PERMANENT_ERRORS:
                 raise PermanentStoreError(str(error)) from error
             raise
+
+
+def _is_duplicate(error: Exception) -> bool:
+    """Return whether a database rejected a row that it has already: in the words of SQLite, PostgreSQL and MySQL."""
+    return any(text in str(error).lower() for text in ("unique constraint", "duplicate"))
 
 
 @contextmanager

@@ -57,12 +57,12 @@ class UiLinks:
     problem: str = ""
 
     def text(self) -> str:
-        """Return all of it for a terminal."""
-        found = [f"  {what}:\n    {text}\n    {self.links[what]}" for what, text in self.filters.items()]
+        """Return the addresses for a terminal; those of the filters open with the filter in the search field."""
+        found = [f"  {what}:\n    {link}" for what, link in self.links.items()]
         lines = [f"search   {self.search}", f"trials   {self.trials}"]
         lines += [f"compare  {self.compare}"] if self.compare else []
         lines += [f"not everything is there yet: {self.problem}"] if self.problem else []
-        return "\n".join([*lines, "filters (text for the search field, and a link):", *found])
+        return "\n".join([*lines, "tables of trials, filtered:", *found])
 
 
 @contextmanager

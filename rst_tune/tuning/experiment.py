@@ -74,7 +74,8 @@ class Budget(_Part):
         names = list(type(self).model_fields)
         given = [name for name in names if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of {', '.join(names)}, but got {given or 'none'}")
+            remedy = "--set 'budget=40 trainings' replaces that of the file" if given else "such as {trainings: 40}"
+            raise ValueError(f"give exactly one of {', '.join(names)}, but got {given or 'none'}: {remedy}")
         return self
 
     def weight(self, config: TrialConfig) -> float:

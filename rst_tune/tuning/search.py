@@ -17,7 +17,17 @@ import yaml
 
 from rst_tune import files
 from rst_tune.errors import InputError
-from rst_tune.records import LOG_NAME, EventLog, RuleTimes, Search, SearchStarted, SearchState, load, read_events
+from rst_tune.records import (
+    LOCK_NAME,
+    LOG_NAME,
+    EventLog,
+    RuleTimes,
+    Search,
+    SearchStarted,
+    SearchState,
+    load,
+    read_events,
+)
 from rst_tune.redaction import register_environment
 from rst_tune.training.workload import Workload
 from rst_tune.tuning import yaml_files
@@ -125,7 +135,8 @@ def _locked(directory: Path) -> Iterator[None]:
     """Allow one driver at a time to write to a search."""
     files.check_writable(directory)
     try:
-        with files.file_lock(directory / "lock"):
+        # Not at once: `status` and `watch` hold the lock for the moment in which they ask whether a search is running.
+        with files.file_lock(directory / LOCK_NAME, timeout=1.0):
             yield
     except files.BusyError:
         raise InputError(

@@ -73,7 +73,7 @@ def test_where_it_wins_at_equal_compute_only_that_is_said_first():
 def test_the_sentence_has_the_base_optimizer_at_that_compute_and_at_its_best_length():
     found = analyze(task(overfitted))
     assert found.answer.startswith(f"at {found.recommended.compute:.3g} × the compute of a plain training: ")
-    assert "at its best length, 0.25 × (better: -" in found.answer
+    assert "at its best length, 0.25 × (this point is better: -" in found.answer
     assert "SAM gives" in found.answer
     assert [row.config.horizon for row in found.base_curve] == list(LENGTHS)
     assert found.base.config.horizon == 1.0

@@ -97,5 +97,5 @@ def test_a_sampler_that_follows_the_errors_asks_no_question(search, sampler):
     header = SearchStarted(experiment={"sampler": sampler})
     for answer in analyze(replace(search, header=header)).questions:
         assert answer.verdict == "not asked"
-        assert answer.text.startswith("not asked in this search")
+        assert answer.text.startswith("not answered by this search")
         assert answer.effect is answer.low is answer.high is None

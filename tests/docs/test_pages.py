@@ -18,6 +18,7 @@ from rst_tune.cli import app
 from rst_tune.records import Metric
 from rst_tune.training.function_run import FunctionRun, RunSpec
 from rst_tune.training.task import Method
+from rst_tune.tuning import yaml_files
 from rst_tune.tuning.experiment import load_experiment
 from rst_tune.tuning.space import Space
 from tests.browser import MISSING, browser
@@ -86,7 +87,10 @@ def test_a_command_parses(page, line):
     words = shlex.split(line)
     assert words[0] == "rst-tune", f"{page}: mark the block .norun"
     command = typer.main.get_command(app).commands[words[1]]
-    command.make_context(words[1], words[2:])  # raises on an unknown option or a missing argument
+    context = command.make_context(words[1], words[2:])  # raises on an unknown option or a missing argument
+    experiment = context.params.get("experiment")
+    if experiment in yaml_files.shipped("experiments"):
+        assert load_experiment(experiment, context.params["settings"] or (), search=words[1] != "train").name
 
 
 def test_every_extra_that_is_named_exists():

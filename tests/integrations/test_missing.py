@@ -53,6 +53,14 @@ def test_the_command_line_says_how_to_install_the_search(missing, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("missing", [SEARCH, ("ray",)], ids=lambda m: m[-1])
+def test_the_search_in_python_says_how_to_install_it(missing):
+    done = python(without(*missing) + "import rst_tune; rst_tune.search")
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: rst_tune.search needs ray")
+    assert last.endswith("pip install 'rst_tune[tune]'")
+
+
 @pytest.mark.parametrize(("package", "model"), [("timm", "vit-ti"), ("pytorchcv", "wrn-28-10")])
 def test_a_model_of_a_missing_package_says_how_to_install_it(package, model):
     code = without(package) + "from rst_tune.cli import main; main()"

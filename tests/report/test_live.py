@@ -16,9 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rst_tune.analysis.analysis import analyze
 from rst_tune.errors import InputError
-from rst_tune.records import LOG_NAME, load
+from rst_tune.files import file_lock
+from rst_tune.records import LOCK_NAME, LOG_NAME, load
 from rst_tune.report import live
+from rst_tune.report.status import NOT_RUNNING, status_rows
 from rst_tune.tracking.client import connect, embedded_uri
 from tests.analysis.synthetic import write_search
 
@@ -198,6 +201,26 @@ def test_a_search_is_analysed_only_when_its_log_grew_and_a_browser_asks(tmp_path
     waiting.start()
     waiting.join(300)
     assert not waiting.is_alive()
+
+
+def test_a_search_that_no_process_runs_is_not_called_live(tmp_path, chromium):
+    """The lock of the driver decides: status, the server's header and the badge of an open page follow it."""
+    directory = write_search(tmp_path / "search", trials=12)
+    lines = (directory / LOG_NAME).read_bytes().splitlines(keepends=True)
+    (directory / LOG_NAME).write_bytes(b"".join(lines[:20]))
+    status = lambda: status_rows(analyze(load(directory)))["running"]  # noqa: E731
+    with live.serve(directory) as page:
+        assert NOT_RUNNING in page.text()
+        assert not status()
+        chromium.open(page.address)
+        chromium.wait("document.getElementById('live').textContent.startsWith('not running')")
+        with file_lock(directory / LOCK_NAME):
+            assert status()
+            assert NOT_RUNNING not in page.text()
+            chromium.wait("document.getElementById('live').textContent === 'live'")
+        assert not status()
+        with file_lock(directory / LOCK_NAME, timeout=1.0):  # as the driver takes it; the open page keeps asking
+            pass
 
 
 def test_a_search_that_takes_the_place_of_another_is_shown(tmp_path):

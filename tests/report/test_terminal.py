@@ -10,10 +10,11 @@ from rich.console import Console
 from rst_tune.analysis import published
 from rst_tune.analysis.analysis import analyze
 from rst_tune.analysis.compare import compare
-from rst_tune.records import PERCENT_ERROR, Phase
+from rst_tune.files import file_lock
+from rst_tune.records import LOCK_NAME, PERCENT_ERROR, Phase
 from rst_tune.report import formatting, tables, terminal
 from rst_tune.report.progress import ProgressView, snapshot
-from rst_tune.report.status import status_rows
+from rst_tune.report.status import NOT_RUNNING, status_rows
 from tests.report import builders
 
 INF = float("inf")
@@ -143,7 +144,7 @@ def test_an_empty_search_has_tables_that_say_so():
     assert "no trial was trained to its end" in status
 
 
-def test_the_status_has_counts_budget_and_time_left(analysis):
+def test_the_status_has_counts_budget_and_time_left(analysis, tmp_path):
     text = text_of(terminal.status_table(analysis))
     trials = analysis.search.trials
     for status in {t.status for t in trials}:
@@ -152,7 +153,14 @@ def test_the_status_has_counts_budget_and_time_left(analysis):
     half = builders.search(
         builders.trial(pairs=300.0), phase=Phase.SEARCH, experiment={"budget": {"pairs": 400}}, time=40
     )
-    assert "about 20 s" in text_of(terminal.status_table(analyze(half))), "a quarter is left after 60 s"
+    half = replace(half, directory=tmp_path)
+    with file_lock(tmp_path / LOCK_NAME):
+        running = text_of(terminal.status_table(analyze(half)))
+    assert "about 20 s" in running, "a quarter is left after 60 s"
+    assert NOT_RUNNING not in running
+    stopped = text_of(terminal.status_table(analyze(half)))
+    assert NOT_RUNNING in stopped
+    assert "about 20 s" not in stopped, "no time is left where nothing runs"
 
 
 def test_status_and_its_json_are_the_same_numbers(analysis):

@@ -64,11 +64,9 @@ def kills(minutes: float, seed: int, folder: Path) -> tuple[int, Counter[str], l
     import ray
     from ray.cluster_utils import Cluster
 
-    from tests import warm_workers
     from tests.soak.kills import soak_once
 
     head = {"num_cpus": 2, "node_ip_address": ray.util.get_node_ip_address(), "include_dashboard": False}
-    head["setup_worker_path"] = warm_workers.serve()
     cluster = Cluster(initialize_head=True, head_node_args=head)
     deadline, searches, count, problems = time.monotonic() + 60 * minutes, 0, Counter[str](), list[str]()
     try:

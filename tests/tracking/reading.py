@@ -44,7 +44,10 @@ def _run(run: Any, points: dict[str, Any]) -> dict[str, Any]:
         "tags": {k: v for k, v in run.data.tags.items() if k not in OWN_TO_A_STORE},
         "points": points,
         "latest": {name: repr(value) for name, value in run.data.metrics.items()},
-        "data": [(d.dataset.name, d.dataset.digest) for d in run.inputs.dataset_inputs],
+        "data": [
+            (d.dataset.name, d.dataset.digest, {t.key: t.value for t in d.tags}.get("split_seed"))
+            for d in run.inputs.dataset_inputs
+        ],
     }
 
 

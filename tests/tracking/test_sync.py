@@ -89,9 +89,14 @@ def test_children_carry_model_recipe_and_data(directory: Path, stored) -> None:
         "task.recipe.epochs": "5",
         "task.recipe.lr": "0.1",
     }
+    roles = []
     for run in stored(directory).values():
-        assert {name: value for name, value in run["params"].items() if name.startswith("task.")} == expected
-        assert run["data"] == [("digits", "b" * 36)]
+        roles.append(run["tags"][names.ROLE])
+        own = {**expected, "task.data.split_seed": "replicate " + run["params"].get("seed", "")}
+        wanted = own if roles[-1] == "confirm" else expected
+        assert {name: value for name, value in run["params"].items() if name.startswith("task.")} == wanted
+        assert run["data"] == [("digits", "b" * 36, wanted["task.data.split_seed"])]
+    assert set(roles) == {"search", "trial", "confirm"}
 
 
 def test_epochs_arrive_while_a_trial_trains(directory: Path, stored) -> None:

@@ -273,8 +273,9 @@
         const answer = await fetch(`state?since=${data.version}`);
         if (answer.status === 200) await update(await answer.json());
         done = data.done || false;
-        $("live").className = "";
-        $("live").textContent = done ? "finished" : "live";
+        const stopped = !done && answer.headers.get("X-Search-Running") === "no";
+        $("live").className = stopped ? "lost" : "";
+        $("live").textContent = done ? "finished" : stopped ? "not running: the same command resumes it" : "live";
       } catch { // the server is gone, or not there for a moment
         $("live").className = "lost";
         $("live").textContent = "not connected";
