@@ -2,18 +2,18 @@
 
 The logarithm of the error of a configuration x is
 
-    y(x, seed) = b·φ(x; k) + f(x) + u(x) + v(seed) + noise,
+    y(x, seed) = b·φ(x; k) + f(x) + v(seed, x) + noise,
 
     φ = 1, L, L²                        L = log2 of the horizon: the base optimizer's own dependence on the length
         tanh(k·effect)/(1 + q)          the gain of regularization
         q/(1 + q)                       the loss of a training that breaks down
     q = (k·strain / (S·horizon^A))^6    short trainings break down at a smaller strain
 
-with a normal prior over the coefficients b, a Matérn 5/2 process f with one length scale per group of features, a small
-deviation u that a configuration has for itself, and one scale k per task, because radii are not comparable between
-tasks. The prior of b is wide enough to learn that sharpness-aware training does not pay. Trainings of one seed share v
-(the split, the wrong labels, the initial weights): most of the noise is common to them, so configurations that share
-seeds are compared more exactly.
+with a normal prior over the coefficients b, a Matérn 5/2 process f with one length scale per group of features, and one
+scale k per task, because radii are not comparable between tasks. The prior of b is wide enough to learn that
+sharpness-aware training does not pay. Trainings of one seed share v (the split, the wrong labels, the initial weights),
+the more, the more alike they are: most of the noise is common to them, so configurations that share seeds are compared
+more exactly.
 
 Errors above the worst baseline's are clipped: such a training is of no use, and its exact error would only widen the
 scale. `errors` and `log_errors` are about the true mean error; `interval` is about a single
@@ -53,7 +53,8 @@ MAX_STRAIN_RATIO = 20.0  # its sixth power is finite; beyond it q/(1 + q) is 1
 # The prior of the kernel parameters, as logarithms with one standard deviation each.
 AMPLITUDE, NOISE, SCALE, LENGTH = 0.2, 0.15, 1.0, 1.0
 # The share of the noise variance that trainings of one seed have in common, and the part of it that only similar
-# configurations have in common: 0.85 to 0.99 and 0.5 on the seven tasks of the suite (`seed_shares.py` there).
+# configurations have in common. On the suite's tasks trainings of one seed and length share 0.68 to 0.97, those of one
+# seed and any length 0.30 to 0.75 (`python experiments/benchmarks/suite/prior.py`).
 SEED_SHARE = 0.9
 LOCAL_SEED_SHARE = 0.5
 PRIOR_SD = np.array([0.4, 0.4, 0.5, 0.3, 1.0])

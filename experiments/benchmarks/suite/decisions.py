@@ -13,7 +13,7 @@ own two tables (`decisions_0_1_0.py`):
 - better: the share of claims "better than the base optimizer, or SAM" whose true difference is below 0;
 - gap: the true error of the recommended point over the lowest true error of the known configurations of at most its
   compute, in percent of it;
-- points and cost: replicated points of the front, and the plain trainings that were spent.
+- points and cost: points of the front, and the plain trainings that were spent.
 
 On a simulated task every difference is beyond the error of the truth, however small it is.
 """
@@ -22,7 +22,7 @@ import argparse
 import itertools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -105,22 +105,25 @@ def bank_of(name: str) -> Bank:
 
 
 class Truth:
-    """The errors of fresh seeds of one task, by configuration. `level`: the luck of these seeds (`run.Judge`)."""
+    """The errors of fresh seeds of one task, by configuration, corrected for the luck of these seeds (`run.Judge`)."""
+
+    correction: Callable[[TrialConfig], float]
 
     def __init__(self, name: str) -> None:
         self.bank = bank_of(name)
         if isinstance(self.bank, SimulatedBank):
-            configs, self.level = self.bank.known(), 1.0
+            configs, self.correction = self.bank.known(), lambda _: 1.0
             self.errors = self.bank.truth(configs)[:, 0]
         else:
             judge = Judge(self.bank)
-            configs, self.level = list(judge.configs.values()), judge.level
+            configs, self.correction = list(judge.configs.values()), judge.correction
             self.errors = np.array(list(judge.true.values()))
         self.computes = np.array([c.compute for c in configs])
 
     def seeds(self, params: dict[str, Any]) -> np.ndarray:
         """Return the errors of a configuration by fresh seed."""
-        return self.bank.truth([self.bank.config(params)])[0]
+        config = self.bank.config(params)
+        return self.bank.truth([config])[0] * self.correction(config)
 
     def config(self, params: dict[str, Any]) -> TrialConfig:
         """Return the configuration."""
@@ -149,7 +152,7 @@ def scores(rows: Sequence[Row]) -> list[Row]:
             best = truth.errors[truth.computes <= compute * (1 + 1e-9)].min()
             out.append({
                 "task": name, "budget": row["budget"], "points": len(points), "spent": row["spent"],
-                "held": None if low is None else bool(low <= own.mean() * truth.level <= high),
+                "held": None if low is None else bool(low <= own.mean() <= high),
                 "gap": 100 * (float(own.mean()) / best - 1),
                 "better": [float((own - truth.seeds(c[0])).mean()) < 0 for c in row["claims"] if c[1] == "better"],
                 "confirmed": [truth.dominated(p[0], points) for p in row["points"] if p[2] == "confirmed"],

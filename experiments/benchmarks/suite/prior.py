@@ -6,14 +6,14 @@
 For each task of the suite, 500 random trainings of the space and the base optimizer at ten lengths are fitted by the
 basis of `rst_tune.analysis.surrogate`. Printed are the coefficients, their mean and spread over the tasks, and the
 same with each task left out, which `run.py` uses to judge that task. `MEAN_PRIOR` and `MEAN_SD` of the surrogate are
-the rounded mean and spread over all tasks.
+the rounded mean and spread over all tasks. The last lines are behind `SEED_SHARE` and `LOCAL_SEED_SHARE`.
 """
 
 import argparse
 from functools import cache
 
 import numpy as np
-from bank import TRUTH_SEED, Bank
+from bank import TRUTH_SEED, TRUTH_SEEDS, Bank
 from grid_space import compute_space, rounded
 from tasks import TASKS
 
@@ -25,6 +25,7 @@ from rst_tune.tuning.sampler import RandomSuggester
 DESIGN_SEED, DESIGN = 500_000_000, 500
 LENGTHS = (0.15, 0.21, 0.3, 0.42, 0.6, 0.85, 1.0, 1.2, 1.7, 2.0)
 # The level belongs to the task, and spreads below these would be those of too few tasks.
+LEAST_GROUP = 5  # configurations of one length
 LEVEL, LEAST_SD = (0.0, 0.5), np.array([0.5, 0.2, 0.05, 0.2, 0.2])
 
 
@@ -68,6 +69,24 @@ def left_out(name: str | None) -> Prior:
     )
 
 
+def seed_shares(name: str) -> tuple[float, float]:
+    """Return the share of the variance between seeds that trainings of one length, and all of them, have in common.
+
+    Of the configurations whose true error is known, those with less error than the base optimizer at its worst.
+    """
+    bank = Bank(TASKS[name])
+    known = [k for k, seed in bank.trainings() if seed == TRUTH_SEED + TRUTH_SEEDS - 1]
+    configs = [bank.config(bank.params(k)) for k in known]
+    errors = bank.truth(configs)
+    usable = errors.max(axis=1) < errors[[c.is_base for c in configs]].mean(axis=1).max()
+    logs, lengths = np.log(errors[usable]), np.array([c.horizon for c in configs])[usable]
+    residuals = logs - logs.mean(axis=1, keepdims=True)
+    groups = [residuals[lengths == length] for length in np.unique(lengths)]
+    groups = [group for group in groups if len(group) >= LEAST_GROUP]
+    alike = np.concatenate([np.tile(group.mean(axis=0), (len(group), 1)) for group in groups])
+    return float(alike.var() / np.concatenate(groups).var()), float(residuals.mean(axis=0).var() / residuals.var())
+
+
 def main() -> None:
     """Print the fits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -80,6 +99,9 @@ def main() -> None:
     for name in (None, *TASKS):
         found = left_out(name)
         print(f"{'without ' + name if name else 'all tasks':22s} mean {list(found.mean)} sd {list(found.mean_sd)}")
+    for name in TASKS:
+        alike, all_of_them = seed_shares(name)
+        print(f"{name:16s} noise in common with the same seed: {alike:.2f} at one length, {all_of_them:.2f} at all")
 
 
 if __name__ == "__main__":

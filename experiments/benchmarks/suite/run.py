@@ -157,12 +157,13 @@ class Judge:
         known = [k for k, seed in bank.trainings() if seed == TRUTH_SEED + TRUTH_SEEDS - 1]
         self.configs = {k: bank.config(bank.params(k)) for k in known}
         truth = bank.truth(list(self.configs.values()))
-        truth *= np.array([self._correction(c) for c in self.configs.values()])[:, None]
+        truth *= np.array([self.correction(c) for c in self.configs.values()])[:, None]
         self.true = dict(zip(self.configs, truth.mean(axis=1), strict=True))
         self.reference = (1.1 * self.true[config_id(SGD)], pareto.reference_compute(LONGEST))
         self.best = float(np.mean([self._front(truth[:, i::2], truth[:, 1 - i :: 2]) for i in (0, 1)]))
 
-    def _correction(self, config: TrialConfig) -> float:
+    def correction(self, config: TrialConfig) -> float:
+        """Return what the mean over the truth's seeds is multiplied by."""
         lengths = np.log([c.horizon for c in self._base])
         return float(np.exp(np.interp(np.log(config.horizon), lengths, self._luck)))
 
