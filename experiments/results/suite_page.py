@@ -60,7 +60,8 @@ def write(page: "Page") -> None:
             "truth; points called confirmed that another delivered point truly dominates; claims of the kind "
             "«better than the base optimizer or SAM» that are true; the gap of the recommended point to the best "
             "known one of at most its compute; the points of a front and the plain trainings that it took. "
-            "`python experiments/benchmarks/suite/decisions.py`. The last row is what was before: version 0.1.0 on its own two tables, at its 13,501 pairs. It printed means ± standard errors beside SAM's; its interval "
+            "`python experiments/benchmarks/suite/decisions.py`. The last row is what was before: version 0.1.0 on its "
+            "own two tables, at its 13,501 pairs. It printed means ± standard errors beside SAM's; its interval "
             "is taken as ± 1.64 of them, its claim as «no worse than SAM» where its mean is not above SAM's, and two "
             "seeds as replicated. It searched at one length and one radius, so its gap is to the best of these alone "
             "(`decisions_0_1_0.py` runs it in a checkout of that version).",
