@@ -38,7 +38,7 @@ class Answer:
     low: float | None = None
     high: float | None = None
     configurations: int = 0
-    text: str = "not asked in this search: a grid asks it (sampler.name=grid)"
+    text: str = "not answered by this search: it takes a grid over all families (sampler.name=grid)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +60,6 @@ class _Question:
         return Answer(
             question=self.question, verdict=verdict, effect=value, low=low, high=high, configurations=configurations,
             text=text,
-        )  # fmt: skip
-
-    def not_asked(self) -> Answer:
-        return Answer(
-            question=self.question, verdict="not asked", effect=None, low=None, high=None,
-            configurations=0, text="not answered by this search: it takes a grid over all families (sampler.name=grid)",
         )  # fmt: skip
 
 

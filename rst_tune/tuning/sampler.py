@@ -103,6 +103,11 @@ class RandomSuggester:
         return self.params[name]
 
 
+def no_seed(config: TrialConfig | None) -> int:  # noqa: ARG001  one signature with a search's own
+    """Return the seed that no other training has; a function, because samplers are pickled."""
+    return NO_SEED
+
+
 class FrontSampler(BaseSampler):
     """Proposes trainings from what a `SearchModel` has observed.
 
@@ -138,7 +143,7 @@ class FrontSampler(BaseSampler):
         pending: Sequence[Trial],
         reference: tuple[float, float] | None,
         seed: int,
-        seed_of: Callable[[TrialConfig | None], int] = lambda _: NO_SEED,
+        seed_of: Callable[[TrialConfig | None], int] = no_seed,
     ) -> None:
         """Set what the next proposal takes into account.
 

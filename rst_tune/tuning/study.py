@@ -24,14 +24,14 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBSto
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from rst_tune.analysis.surrogate import NO_SEED, PRIOR
+from rst_tune.analysis.surrogate import PRIOR
 from rst_tune.errors import InputError
 from rst_tune.records import Status, Trial, TrialConfig, config_id
 from rst_tune.redaction import redact_text
 from rst_tune.tuning import yaml_files
 from rst_tune.tuning.experiment import Experiment
 from rst_tune.tuning.model import SearchModel
-from rst_tune.tuning.sampler import FrontSampler
+from rst_tune.tuning.sampler import FrontSampler, no_seed
 from rst_tune.tuning.space import Params, Space
 
 __all__ = ["PendingTrials", "SearchStudy", "open_database", "optuna_outcome"]
@@ -49,7 +49,7 @@ class PendingTrials:
     trials: tuple[Trial, ...] = ()
     reference: tuple[float, float] | None = None
     sampled: int = 0
-    seed_of: Callable[[TrialConfig | None], int] = lambda _: NO_SEED
+    seed_of: Callable[[TrialConfig | None], int] = no_seed
 
 
 def optuna_outcome(seeds: Sequence[Trial]) -> Outcome:

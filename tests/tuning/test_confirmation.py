@@ -102,11 +102,11 @@ def test_beyond_the_least_a_configuration_is_trained_on_one_seed_at_a_time():
 
 
 def test_a_point_that_turns_out_worse_gives_way_to_the_next_one():
-    lucky = [trial("lucky", 0.3, 3.5, seed=k) for k in range(3)]
+    lucky = [trial("lucky", 0.3, 4.5)]
     trials = [BASE, SAM, CHEAP, *CROWD, *lucky]
     assert "lucky" in {r.config_id for r in confirmation(trials).plan(REFERENCE)}
-    again = [trial("lucky", 0.3, 8.5, role=Role.CONFIRM, seed=1000 + k) for k in range(6)]
-    again += [replicate(CROWD[0], seed) for seed in range(6)]
+    again = [trial("lucky", 0.3, 9.0, role=Role.CONFIRM, seed=1000 + k) for k in range(6)]
+    again += [replicate(one, seed) for one in (CHEAP, CROWD[0]) for seed in range(6)]
     names = {r.config_id for r in confirmation([*trials, *again]).plan(REFERENCE)}
     assert "lucky" not in names
     assert any(name.startswith("around") for name in names)
