@@ -155,11 +155,6 @@ class Surrogate:
         """The standard deviation of log error between seeds."""
         return self.params.noise
 
-    @property
-    def paired_noise_sd(self) -> float:
-        """The part of it that remains between trainings of one seed."""
-        return float(self.params.noise * np.sqrt(1 - self.params.seed_share))
-
     def _design(self, configs: Sequence[TrialConfig]) -> _Design:
         return _Design(
             horizon=np.array([c.horizon for c in configs]),
