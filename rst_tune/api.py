@@ -3,8 +3,8 @@
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -154,13 +154,17 @@ def search(
     overwrite: bool = False,
     view: "ProgressView | None" = None,
     say: Callable[[str], None] = lambda _: None,
+    on_result: Callable[["Analysis"], None] = lambda _: None,
     register: str | None = None,
 ) -> "Analysis":
     """Search, confirm, read the test set, write front and report, and send everything to MLflow.
 
+    `on_result` is called when front and report are written; what MLflow does not have yet is sent after that.
+
     Returns:
         The analysis of the finished search. In a notebook it shows the front.
     """
+    from rst_tune.analysis.analysis import analyze as analysis_of
     from rst_tune.tracking import check_uri
     from rst_tune.tuning.search import run_search
 
@@ -172,45 +176,38 @@ def search(
         if view is not None:
             view.update(controller.search, controller.spent, controller.limit)
 
-    found = run_search(
-        experiment,
-        output,
-        address=address,
-        overwrite=overwrite,
-        on_progress=show_progress,
-        say=say,
-        during=partial(_tracking, experiment),
-    )
-    return finish(found, experiment, register=register)
+    with ExitStack() as tracking:
+        found = run_search(
+            experiment,
+            output,
+            address=address,
+            overwrite=overwrite,
+            on_start=lambda directory: _track(experiment, directory, tracking),
+            on_progress=show_progress,
+            say=say,
+        )
+        analysis = analysis_of(found)
+        finished = register is None and _has_results(analysis, experiment)
+        paths = [] if finished else [*_write_front(analysis), write_report(analysis)]
+        on_result(analysis)
+        if not finished and experiment.tracking.enabled:
+            say("sending the rest to MLflow")
+    if not finished and experiment.tracking.enabled:
+        _send_results(analysis, paths, experiment, register)
+    return analysis
 
 
-@contextmanager
-def _tracking(experiment: "Experiment", directory: Path) -> Iterator[None]:
-    """Send events to MLflow while the block runs."""
-    from rst_tune.tracking import NullTracker, Tracker
+def _track(experiment: "Experiment", directory: Path, until: ExitStack) -> None:
+    """Send events to MLflow in the background; what is left is sent when the stack is closed."""
+    from rst_tune.tracking import Tracker
 
     settings = experiment.tracking
-    tracker: Tracker | NullTracker = NullTracker()
     if settings.enabled:
         tracker = Tracker(
             directory, settings.uri, settings.experiment, draw_front=_draw_front, system_metrics=settings.system_metrics
         )
-    with closing(tracker):
+        until.enter_context(closing(tracker))
         tracker.start()
-        yield
-
-
-def finish(found: "Search", experiment: "Experiment", *, register: str | None = None) -> "Analysis":
-    """Analyse a search, write its front and report beside the event log, and send them to MLflow."""
-    from rst_tune.analysis.analysis import analyze as analysis_of
-
-    analysis = analysis_of(found)
-    if register is None and _has_results(analysis, experiment):
-        return analysis
-    paths = [*_write_front(analysis), write_report(analysis)]
-    if experiment.tracking.enabled:
-        _send_results(analysis, paths, experiment, register)
-    return analysis
 
 
 def _has_results(analysis: "Analysis", experiment: "Experiment") -> bool:

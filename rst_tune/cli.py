@@ -108,9 +108,15 @@ def run(
     if chosen.prior is not None:
         say(f"prior {chosen.prior.describe()}")
     with api.progress_view(err, quiet=quiet) as view:
-        found = api.search(chosen, where, address=address, overwrite=overwrite, view=view, say=say, register=register)
-    out.print(api.table("front", found, width=out.width))
-    _echo(f"report: {where / api.REPORT_NAME}")
+
+        def show(found: Any) -> None:
+            view.close()
+            out.print(api.table("front", found, width=out.width))
+            _echo(f"report: {where / api.REPORT_NAME}")
+
+        found = api.search(
+            chosen, where, address=address, overwrite=overwrite, view=view, say=say, on_result=show, register=register
+        )
     if not found.points:  # all diverged or ran out of memory: there is nothing to train with
         raise typer.Exit(1)
 

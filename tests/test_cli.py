@@ -237,7 +237,11 @@ def test_an_error_before_the_log_file_is_open_is_one_message(tmp_path, monkeypat
 
 
 def test_a_search_without_a_front_exits_1(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(api, "search", lambda *_, **__: SimpleNamespace(points=()))
+    def search(*_, on_result, **__):
+        on_result(found := SimpleNamespace(points=()))
+        return found
+
+    monkeypatch.setattr(api, "search", search)
     monkeypatch.setattr(api, "table", lambda *_, **__: "No answer yet")
     assert call(monkeypatch, "run", "digits", "--output", tmp_path) == 1
     assert "report: " in capfd.readouterr().out

@@ -142,8 +142,7 @@ def _at_cost(row: ConfigSummary, baselines: Baselines) -> str:
 
 
 def _extra(row: ConfigSummary) -> str:
-    extra = row.extra_propagation if row.config.cost == "compute" else row.compute / row.config.horizon - 1.0
-    return f"{100 * extra:.3g} %"
+    return f"{100 * (row.compute / row.config.horizon - 1.0):.3g} %"
 
 
 def _compute(row: ConfigSummary) -> str:

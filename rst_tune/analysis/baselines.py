@@ -13,10 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary, mean_posterior
 from rst_tune.analysis.surrogate import Surrogate
-from rst_tune.records import PERCENT_ERROR, Metric
+from rst_tune.records import COST_WORDS, PERCENT_ERROR, Metric
 
 Rows = tuple[ConfigSummary, ...]
 Words = Literal["better", "worse", "not distinguishable", "one seed"]
@@ -53,7 +52,7 @@ class Baselines:
     @property
     def noun(self) -> str:
         """The name of the cost: compute or time."""
-        return labels.cost_noun(self.rows[0].config) if self.rows else "compute"
+        return COST_WORDS[self.rows[0].config.cost if self.rows else "compute"].noun
 
     @property
     def curve(self) -> Rows:

@@ -23,11 +23,6 @@ def method_name(config: TrialConfig) -> str:
     return scheme if config.rule == "sam" else f"{scheme} with {config.rule}"
 
 
-def cost_noun(config: TrialConfig) -> str:
-    """Return the name of what `compute` counts: compute or time."""
-    return "time" if config.cost == "seconds" else "compute"
-
-
 def length_text(config: TrialConfig) -> str:
     """Return the length of the training in words; nothing at the recipe's length.
 

@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from rst_tune.analysis.features import FeatureEncoding
@@ -92,13 +93,18 @@ def summarize_configs(search: Search, surrogate: Surrogate | None) -> list[Confi
     settled = settled_mask(rows, search)
     posterior = mean_posterior(rows, rows)
     rows, chances = _with_intervals(rows, posterior), _chances(rows, settled, posterior)
-    members = nondominated([(row.error_posterior, row.compute) for row in rows])
-    members |= nondominated([(r.error_posterior if s else nan, r.compute) for r, s in zip(rows, settled, strict=True)])
+    likely = [s or chance is None or chance > DISMISSED for s, chance in zip(settled, chances, strict=True)]
+    members = _front(rows, likely) | _front(rows, settled)
     rows = [
         replace(row, p_nondominated=chance, on_front=bool(member), settled=able, verdict=_verdict(row, chance))
         for row, chance, member, able in zip(rows, chances, members, settled, strict=True)
     ]
     return sorted(rows, key=lambda r: (r.compute, r.error_posterior, r.config_id))
+
+
+def _front(rows: Sequence[ConfigSummary], able: Sequence[bool]) -> NDArray[np.bool_]:
+    """Return which rows are non-dominated among those that may be on the front, by their posterior errors."""
+    return nondominated([(r.error_posterior if a else nan, r.compute) for r, a in zip(rows, able, strict=True)])
 
 
 def chance_error(search: Search) -> float:

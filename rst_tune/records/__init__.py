@@ -4,7 +4,16 @@ The event log is the only truth: everything else (the Optuna study, MLflow, fron
 Errors are minimized, in the unit of the search's `Metric`. This room imports no other room.
 """
 
-from rst_tune.records.config import Cost, RuleTimes, SchedulePreview, TrialConfig, config_id, trial_key
+from rst_tune.records.config import (
+    COST_WORDS,
+    Cost,
+    CostWords,
+    RuleTimes,
+    SchedulePreview,
+    TrialConfig,
+    config_id,
+    trial_key,
+)
 from rst_tune.records.events import (
     EpochsReported,
     Event,
@@ -24,10 +33,12 @@ from rst_tune.records.state import Search, SearchState
 from rst_tune.records.trial import Phase, Role, Status, Trial, devices_per_trial, scored_trials
 
 __all__ = [
+    "COST_WORDS",
     "LOCK_NAME",
     "LOG_NAME",
     "PERCENT_ERROR",
     "Cost",
+    "CostWords",
     "EarlierSearch",
     "EpochsReported",
     "Event",

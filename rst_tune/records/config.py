@@ -12,6 +12,30 @@ Cost = Literal["compute", "seconds"]
 """What a training costs is counted in: forward-backward pairs, or seconds."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CostWords:
+    """How a cost is written: its name, that of what exceeds a plain training and what has 100 % of it, its units."""
+
+    noun: str
+    extra: str
+    hundred: str
+    unit: str
+    amount: str
+    note: str
+
+
+COST_WORDS: Mapping[Cost, CostWords] = {
+    "compute": CostWords(
+        noun="compute", extra="extra propagation", hundred="SAM", unit="pair", amount="propagation pairs",
+        note="Compute counts forward-backward pairs",
+    ),
+    "seconds": CostWords(
+        noun="time", extra="extra time", hundred="a plain training", unit="plain step", amount="time in plain steps",
+        note="Time is that of the training steps with passes, data and the rule's own work",
+    ),
+}  # fmt: skip
+
+
 def config_id(params: Mapping[str, Any]) -> str:
     """Return the identity of a configuration: a hash of the sampled parameters, free of seeds, lengths and Ray.
 

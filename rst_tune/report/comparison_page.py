@@ -8,7 +8,7 @@ from rst_tune.files import write_text
 from rst_tune.report import figures, formatting, terminal
 from rst_tune.report.formatting import escape_html
 from rst_tune.report.page import Content, answer_section, figure_data, html_table, section
-from rst_tune.report.panels import COMPUTE_NOTE, FRONT_NOTE, Panel, better_note, figure_panel
+from rst_tune.report.panels import FRONT_NOTE, Panel, better_note, figure_panel
 
 
 def write(comparison: Comparison, path: Path) -> Path:
@@ -36,7 +36,7 @@ def panels(comparison: Comparison) -> list[Panel]:
     others = [entry.name for entry in comparison.entries[1:]]
     differences = [_difference(comparison, other, index) for index, other in enumerate(others)]
     metric = comparison.entries[0].analysis.search.metric
-    note = better_note(metric) + FRONT_NOTE + COMPUTE_NOTE * terminal.comparison_axis(comparison).lengths_differ
+    note = better_note(metric) + FRONT_NOTE + terminal.comparison_axis(comparison).note
     return [figure_panel("fronts", "The fronts", note, figures.compare(fronts, metric)), *differences]
 
 

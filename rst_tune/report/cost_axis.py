@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from rst_tune.analysis.replicates import ConfigSummary
+from rst_tune.records import COST_WORDS, Cost
 from rst_tune.report import formatting
 
 
@@ -13,22 +14,22 @@ from rst_tune.report import formatting
 class CostAxis:
     """One way to write a compute. `horizon` is the length that all trainings share, None where lengths differ.
 
-    `timed`: the compute is counted in seconds.
+    `cost` is what it is counted in.
 
     >>> CostAxis(None).text(0.5), CostAxis(1.0).text(1.5), CostAxis(0.5).text(1.0)
     ('0.5 ×', '50 %', '100 %')
     """
 
     horizon: float | None
-    timed: bool = False
+    cost: Cost = "compute"
 
     @classmethod
     def of(cls, points: Iterable[ConfigSummary]) -> Self:
         """Return the axis for these configurations."""
         configs = [point.config for point in points]
         lengths = {config.horizon for config in configs}
-        timed = any(config.cost == "seconds" for config in configs)
-        return cls(None if len(lengths) > 1 else next(iter(lengths), 1.0), timed)
+        cost = configs[0].cost if configs else "compute"
+        return cls(None if len(lengths) > 1 else next(iter(lengths), 1.0), cost)
 
     @property
     def lengths_differ(self) -> bool:
@@ -38,21 +39,26 @@ class CostAxis:
     @property
     def name(self) -> str:
         """The head of a column."""
-        return self.noun if self.timed or self.lengths_differ else "extra"
+        return self.noun if self.lengths_differ else self.noun.removesuffix(" propagation")
 
     @property
     def noun(self) -> str:
         """The name of the quantity."""
-        if self.timed:
-            return "time" if self.lengths_differ else "extra time"
-        return "compute" if self.lengths_differ else "extra propagation"
+        words = COST_WORDS[self.cost]
+        return words.noun if self.lengths_differ else words.extra
 
     @property
     def title(self) -> str:
         """The title of an axis."""
         if self.lengths_differ:
             return f"{self.noun}, in plain trainings of the recipe's length"
-        return f"{self.noun} (100 %: {'a plain training' if self.timed else 'SAM'})"
+        return f"{self.noun} (100 %: {COST_WORDS[self.cost].hundred})"
+
+    @property
+    def note(self) -> str:
+        """What 1 × is, for a figure; nothing at one length."""
+        words = f" {COST_WORDS[self.cost].note}: 1 × is one training of the base optimizer at the recipe's length."
+        return words if self.lengths_differ else ""
 
     def value(self, compute: float) -> float:
         """Return the number to draw: compute, or the realized extra propagation or time."""

@@ -23,13 +23,6 @@ FRONT_NOTE = (
     "joins the front at the posterior means of the surrogate, which is fitted to all trials and corrects for lucky "
     "seeds."
 )
-COMPUTE_NOTE = (
-    " Compute counts forward-backward pairs: 1 × is one training of the base optimizer at the recipe's length."
-)
-TIME_NOTE = (
-    " Time is that of the training steps with passes, data and the rule's own work: 1 × is one training of the base "
-    "optimizer at the recipe's length."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +79,7 @@ def baselines(analysis: Analysis) -> dict[str, ConfigSummary]:
 def _front(analysis: Analysis) -> Panel:
     points, metric = analysis.summaries, analysis.search.metric
     note, axis = better_note(metric) + FRONT_NOTE, CostAxis.of(points)
-    note += TIME_NOTE if axis.timed else COMPUTE_NOTE if axis.lengths_differ else ""
+    note += axis.note
     if axis.lengths_differ:
         note += " The dashed curve is the base optimizer trained longer or shorter."
     span = visible_range(points)

@@ -119,8 +119,12 @@ class ProgressView:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the live display."""
         if self._live is not None:
-            self._live.__exit__(*error)
+            self._live.stop()
             self._live = None
 
 

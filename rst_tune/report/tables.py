@@ -12,6 +12,7 @@ from rich.text import Text
 
 from rst_tune.analysis.compare import Comparison
 from rst_tune.analysis.export import json_safe
+from rst_tune.records import COST_WORDS
 from rst_tune.report import formatting
 from rst_tune.report.rich_tables import add_row, column_table, row_table
 
@@ -31,7 +32,7 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
     grid_time = "" if grid_hours is None else f" ({_hours(grid_hours)})"
     share = estimate["pairs_budget"] / estimate["paper_grid_pairs"]
     mean = estimate["pairs_per_trial"] / (estimate["epochs"] * estimate["steps_per_epoch"])
-    unit, noun = ("plain step", "time") if estimate["cost"] == "seconds" else ("pair", "compute")
+    words = COST_WORDS[estimate["cost"]]
     rows = [
         ("search", estimate["search_id"]),
         ("prior", estimate.get("prior") or ""),
@@ -39,12 +40,11 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
          f"rungs at epochs {rungs}"),
         ("budget", f"{formatting.number(estimate['plain_trainings'])} plain trainings"),
         ("decided front", _decided(estimate)),
-        ("mean trial", f"{formatting.multiple(mean)} {noun}"),
+        ("mean trial", f"{formatting.multiple(mean)} {words.noun}"),
         ("configurations", f"{estimate['trials_unstopped']:,} if none is stopped, "
          f"at most {estimate['trials_stopped']:,}"),
-        ("propagation pairs" if unit == "pair" else "time in plain steps",
-         f"{pairs['search']} for the search, {pairs['confirm']} for the confirmation"),
-        (f"time per {unit}", "not measured" if pair is None else f"{1000 * pair:.2f} ms, measured here"),
+        (words.amount, f"{pairs['search']} for the search, {pairs['confirm']} for the confirmation"),
+        (f"time per {words.unit}", "not measured" if pair is None else f"{1000 * pair:.2f} ms, measured here"),
         ("device time", _hours(estimate["device_hours"])),
         ("wall time", _hours(estimate["wall_hours"])),
         ("concurrent trials", f"{estimate['slots']}"),

@@ -8,11 +8,10 @@ and an empty store is filled again by `sync`.
 from rst_tune.tracking.client import check_host, check_store, check_uri, public_uri
 from rst_tune.tracking.models import log_models
 from rst_tune.tracking.syncer import SyncResult
-from rst_tune.tracking.tracker import NullTracker, Tracker, has_results, log_results, sync
+from rst_tune.tracking.tracker import Tracker, has_results, log_results, sync
 from rst_tune.tracking.ui import UiLinks, serve_ui
 
 __all__ = [
-    "NullTracker",
     "SyncResult",
     "Tracker",
     "UiLinks",

@@ -28,17 +28,6 @@ LOCK_SECONDS = 60.0
 """How long a sync on request waits for another process that syncs the same search."""
 
 
-class NullTracker:
-    """Tracks nothing: the tracker of a search without tracking."""
-
-    def start(self) -> None:
-        """Do nothing."""
-
-    def close(self, timeout: float = 60.0) -> SyncResult:  # noqa: ARG002 - the interface of a tracker
-        """Return an empty result."""
-        return SyncResult()
-
-
 class Tracker:
     """Syncs a search to MLflow while its event log grows. No error of MLflow reaches the search."""
 

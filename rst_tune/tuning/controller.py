@@ -314,8 +314,16 @@ class SearchController:
     def _next_test(self) -> TrialTask | None:
         if self._to_test is None:
             ready = (t for t in self._state.trials.values() if t.role is Role.CONFIRM and t.finished)
-            self._to_test = deque(t.key for t in ready if t.test_error is None)
+            shown = self._shown_configs()
+            self._to_test = deque(t.key for t in ready if t.test_error is None and t.config_id in shown)
         return self._dispatch(self._to_test.popleft(), TaskKind.TEST) if self._to_test else None
+
+    def _shown_configs(self) -> set[str]:
+        """Return the configurations whose test errors are shown: the front, the baselines and what has enough seeds."""
+        from rst_tune.analysis.analysis import analyze
+
+        rows = analyze(self.search()).summaries
+        return {row.config_id for row in rows if row.on_front or row.settled or row.config.is_baseline}
 
     # --- one trial --------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,9 +95,9 @@ def run_search(
     *,
     address: str | None = None,
     overwrite: bool = False,
+    on_start: Callable[[Path], None] = lambda _: None,
     on_progress: Progress = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
-    during: Callable[[Path], AbstractContextManager[object]] = lambda _: nullcontext(),
 ) -> Search:
     """Search, confirm and read the test set; return the search. An unfinished search in `output` is resumed.
 
@@ -106,9 +106,9 @@ def run_search(
         output: the directory of the search; on a cluster, one that every node sees.
         address: a Ray cluster; None starts a local one.
         overwrite: move the files of an earlier search aside first.
+        on_start: called with the directory before the first trial; never for a finished search.
         on_progress: called several times per second with the controller.
         say: called with messages for the user.
-        during: returns a context that is entered while trials run: tracking.
     """
     directory = output_directory(experiment, output)
     register_environment()
@@ -126,7 +126,7 @@ def run_search(
         if state.search().done:
             say("it is finished and nothing is trained; --overwrite starts it again")
         else:
-            _run(experiment, directory, workload, header, state, address, on_progress, say, during)
+            _run(experiment, directory, workload, header, state, address, on_start, on_progress, say)
     return load(directory)
 
 
@@ -242,9 +242,9 @@ def _run(
     header: SearchStarted,
     state: SearchState,
     address: str | None,
+    on_start: Callable[[Path], None],
     on_progress: Progress,
     say: Callable[[str], None],
-    during: Callable[[Path], AbstractContextManager[object]],
 ) -> None:
     if experiment.sampler.storage is not None:
         open_database(experiment.sampler.storage)
@@ -271,8 +271,8 @@ def _run(
                 steps_per_epoch=header.steps_per_epoch,
                 slots=lambda: backend.slots,
             )
-            with during(directory):
-                backend.run_trials(controller, lambda: on_progress(controller))
+            on_start(directory)
+            backend.run_trials(controller, lambda: on_progress(controller))
         finally:
             log.close()
 

@@ -7,6 +7,7 @@ import pytest
 
 from rst_tune.analysis.analysis import analyze
 from rst_tune.analysis.pareto import nondominated
+from rst_tune.analysis.replicates import summarize_configs
 from rst_tune.records import Status, load
 from tests.analysis.builders import search_of, trial
 from tests.analysis.synthetic import true_error, write_search
@@ -49,6 +50,22 @@ def test_a_lucky_single_run_does_not_displace_a_replicated_point_and_no_answer_i
     assert rows[0.5].p_nondominated == 1.0
     assert not rows[0.4].settled
     assert rows[0.4].verdict == "single seed"
+
+
+def test_a_single_run_that_is_surely_dominated_is_not_delivered_whatever_the_surrogate_expects(tmp_path):
+    class Hopeful:
+        noise_sd = 0.1
+
+        def log_errors(self, configs):
+            errors = [2.0 if config.extra_propagation == 0.4 else 3.5 - config.extra_propagation for config in configs]
+            return np.log(errors), np.full(len(errors), 0.1)
+
+    runs = [trial(c, 100 + s, 3.5 - c + 0.1 * s, "confirm") for c in (0.5, 0.0) for s in range(3)]
+    front = {}
+    for error in (3.2, 9.0):
+        rows = summarize_configs(search_of([*runs, trial(0.4, 0, error)], tmp_path, "done"), Hopeful())
+        front[error] = {row.extra_propagation for row in rows if row.on_front}
+    assert front == {3.2: {0.0, 0.4, 0.5}, 9.0: {0.0, 0.5}}
 
 
 def test_fewer_seeds_than_the_experiment_asks_for_are_not_enough_for_an_answer(tmp_path):

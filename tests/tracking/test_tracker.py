@@ -17,7 +17,7 @@ from rst_tune import api
 from rst_tune.errors import InputError
 from rst_tune.files import BusyError, file_lock
 from rst_tune.records import LOG_NAME, Status, TrialEnded
-from rst_tune.tracking import NullTracker, SyncResult, Tracker, check_host, check_store, client, log_results, sync
+from rst_tune.tracking import SyncResult, Tracker, check_host, check_store, client, log_results, sync
 from rst_tune.tracking.client import FOLDER, embedded_uri, resolve_uri
 from rst_tune.tracking.syncer import Syncer
 from tests.tracking.test_sync import same_but_for_the_course_of_the_front
@@ -65,12 +65,6 @@ def test_the_front_is_a_picture_that_is_replaced_and_the_load_is_logged(director
     points = stored(directory)["search"]["points"]
     assert len(points["system/cpu_utilization_percentage"]) >= 1
     assert "system/system_memory_usage_percentage" in points
-
-
-def test_a_null_tracker_has_the_interface_of_a_tracker() -> None:
-    tracker = NullTracker()
-    tracker.start()
-    assert tracker.close() == SyncResult()
 
 
 def test_an_unreachable_server_only_delays(directory: Path, caplog, stored) -> None:

@@ -147,7 +147,7 @@ def _axes(points: Sequence[ConfigSummary], metric: Metric) -> Axes:
         "γ_rst": [c.gamma_rst for c in configs],
         "γ_gnr": [c.gamma_gnr for c in configs],
         "ρ": [c.rho for c in configs],
-        **({axis.noun: [p.compute for p in points]} if axis.lengths_differ or axis.timed else {}),
+        **({axis.noun: [p.compute for p in points]} if axis.noun != "extra propagation" else {}),
         metric.title: [metric.value(p.error_mean) for p in points],
     }
 

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from rst_tune.analysis import labels
 from rst_tune.analysis.replicates import ConfigSummary
-from rst_tune.records import PERCENT_ERROR, Metric, Status
+from rst_tune.records import COST_WORDS, PERCENT_ERROR, Metric, Status
 from rst_tune.report import formatting
 
 INK, GRID = "#30363d", "#d8dce2"
@@ -93,7 +93,7 @@ def hover(point: ConfigSummary, metric: Metric = PERCENT_ERROR) -> str:
         f"{escape(metric.phrase(point.error_mean, point.error_sem))} "
         f"({formatting.seeds(point.seeds, point.seeds_total)} seed{'s' if point.seeds_total != 1 else ''}"
         f"{f', {point.diverged} diverged' if point.diverged else ''})",
-        f"{labels.cost_noun(config)} {formatting.multiple(point.compute)} · "
+        f"{COST_WORDS[config.cost].noun} {formatting.multiple(point.compute)} · "
         f"length {formatting.multiple(config.horizon)} · extra {formatting.cost(config.extra_propagation)}",
         f"γ_rst {formatting.number(config.gamma_rst, 3)} · ρ {formatting.number(config.rho, 3)}",
     ]
