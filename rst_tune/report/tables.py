@@ -47,7 +47,7 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
         (f"time per {words.unit}", "not measured" if pair is None else f"{1000 * pair:.2f} ms, measured here"),
         ("device time", _hours(estimate["device_hours"])),
         ("wall time", _hours(estimate["wall_hours"])),
-        ("concurrent trials", f"{estimate['slots']}"),
+        ("concurrent trials", f"{estimate['slots'] or 'none: a trial asks for more than is here (resources)'}"),
         ("grid of the paper", f"{formatting.number(estimate['paper_grid_pairs'])} pairs{grid_time}"),
         ("share of that grid", f"{formatting.number(100 * share, 3)} %"),
     ]  # fmt: skip

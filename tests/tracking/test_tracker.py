@@ -16,7 +16,7 @@ import pytest
 from rst_tune import api
 from rst_tune.errors import InputError
 from rst_tune.files import BusyError, file_lock
-from rst_tune.records import LOG_NAME, Status, TrialEnded
+from rst_tune.records import LOG_NAME, Status, TrialEnded, load
 from rst_tune.tracking import SyncResult, Tracker, check_host, check_store, client, log_results, sync
 from rst_tune.tracking.client import FOLDER, embedded_uri, resolve_uri
 from rst_tune.tracking.syncer import Syncer
@@ -65,6 +65,30 @@ def test_the_front_is_a_picture_that_is_replaced_and_the_load_is_logged(director
     points = stored(directory)["search"]["points"]
     assert len(points["system/cpu_utilization_percentage"]) >= 1
     assert "system/system_memory_usage_percentage" in points
+
+
+def test_a_result_is_shown_before_the_last_sync(directory: Path, monkeypatch: pytest.MonkeyPatch, stored) -> None:
+    def run_search(_, output, *, on_start, **__):
+        on_start(output)
+        return load(small_search().save(output))
+
+    order, close = [], Tracker.close
+
+    def closing(self):
+        order.append("last sync")
+        return close(self)
+
+    monkeypatch.setattr("rst_tune.tuning.search.run_search", run_search)
+    monkeypatch.setattr(Tracker, "close", closing)
+    monkeypatch.setattr("rst_tune.tracking.log_models", lambda *_, **__: None)  # a written search has none
+
+    def show(found):
+        order.append(f"{len(found.points)} points, report: {(directory / 'report.html').exists()}")
+
+    api.search(api.load_experiment("digits"), directory, on_result=show)
+    assert order == ["3 points, report: True", "last sync"]
+    assert stored(directory)["search"]["status"] == "FINISHED"
+    assert [*directory.glob("mlartifacts/*/artifacts/report.html")]
 
 
 def test_an_unreachable_server_only_delays(directory: Path, caplog, stored) -> None:
