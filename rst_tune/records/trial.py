@@ -81,9 +81,9 @@ class Trial:
 
     @property
     def finished(self) -> bool:
-        """Whether it was trained to its end with a finite error and cost: only then may it be on a front."""
+        """Whether it was trained to its end with a possible error and cost: only then may it be on a front."""
         whole = self.full_horizon and self.status is Status.COMPLETE and self.has_cost
-        return whole and self.error is not None and math.isfinite(self.error)
+        return whole and self.error is not None and 0.0 <= self.error < math.inf
 
     @property
     def has_cost(self) -> bool:

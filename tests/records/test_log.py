@@ -72,10 +72,11 @@ def test_of_many_damaged_lines_the_first_are_named_and_the_others_counted(tmp_pa
     assert f"{500 - NAMED_LINES} more" in str(caught[-1].message)
 
 
-def test_a_result_that_is_not_finite_is_not_finished(tmp_path):
+def test_an_impossible_result_is_not_finished(tmp_path):
     done = next(t for t in records.load(write_search(tmp_path, trials=3)).trials if t.finished)
     assert not replace(done, error=float("inf")).finished
     assert not replace(done, error=float("nan")).finished
+    assert not replace(done, error=-1.0).finished
 
 
 def test_the_synthetic_schedules_are_schedules_of_the_package(tmp_path):

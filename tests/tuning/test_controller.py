@@ -24,7 +24,7 @@ from rst_tune.records import (
 )
 from rst_tune.tuning.backend.protocol import TrialReport, TrialTask
 from rst_tune.tuning.backend.simulator import InMemoryLog, SimulatedTraining, SimulatorBackend
-from rst_tune.tuning.controller import CONFIRM_SEED
+from rst_tune.tuning.controller import CONFIRM_SEED, SearchController
 from rst_tune.tuning.points import SAM, SGD
 from tests.tuning.simulated import (
     STEPS,
@@ -68,8 +68,14 @@ def test_a_search_goes_through_its_phases_and_reads_the_test_set_last():
     rows = analyze(search).summaries
     shown = {r.config_id for r in rows if r.on_front or r.settled or r.config.is_baseline}
     assert tested == [t for t in replicates if t.config_id in shown]
-    assert 0 < len(tested) < len(replicates)
     assert min(t.seed for t in tested) >= CONFIRM_SEED
+
+
+def test_the_test_set_is_not_read_for_what_is_not_shown(monkeypatch):
+    monkeypatch.setattr(SearchController, "_shown_configs", lambda _: {config_id(SAM)})
+    search = simulate(experiment(*SMALL), World(rung=telling))
+    assert {t.config_id for t in search.trials if t.test_error is not None} == {config_id(SAM)}
+    assert len({t.config_id for t in search.trials if t.role is Role.CONFIRM and t.finished}) > 1
 
 
 def test_the_baselines_come_first_and_are_always_confirmed():
