@@ -2,6 +2,7 @@
 
     python experiments/benchmarks/retrain.py output/demo              # the points with replicates and the baselines
     python experiments/benchmarks/retrain.py output/demo --all        # every point of the front
+    python experiments/benchmarks/retrain.py output/demo --own-splits # each seed with its own split, as replicates have
 
 Validation errors of a search are biased by its choice; these are not: no seed and no image is used twice.
 """
@@ -18,8 +19,11 @@ from rst_tune.records import TrialConfig
 FIRST_SEED = 900_000  # beyond the seeds of any search
 
 
-def test_error(experiment_file: str, config: TrialConfig, epochs: int, seed: int) -> float:
-    """Return the test error of one training; chance where it diverged."""
+def test_error(experiment_file: str, config: TrialConfig, epochs: int, seed: int, own_split: bool) -> float:
+    """Return the test error of one training; chance where it diverged.
+
+    `own_split`: training data and label noise are drawn from the seed, instead of being the same for all seeds.
+    """
     import torch
 
     from rst_tune.training.data import load_dataset
@@ -29,6 +33,7 @@ def test_error(experiment_file: str, config: TrialConfig, epochs: int, seed: int
     torch.set_num_threads(1)
     task = api.load_experiment(experiment_file, search=False).task
     data = load_dataset(task.data)
+    data = data.resplit(seed) if own_split else data
     run = Run(task, to_method(config), seed=seed, epochs=epochs, device="cpu", data=data)
     while not run.finished:
         run.epoch()
@@ -43,6 +48,7 @@ def main() -> None:
     parser.add_argument("directory", type=Path, nargs="?", help="default: the latest search")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--own-splits", action="store_true")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="one seed of one point")
     options = parser.parse_args()
@@ -55,7 +61,8 @@ def main() -> None:
     rows = rows[:1] if options.quick else rows
     epochs = {t.config_id: t.epochs for t in found.search.trials}
     file = str(found.search.directory / "experiment.yaml")
-    jobs = [(file, row.config, epochs[row.config_id], FIRST_SEED + k) for row in rows for k in range(seeds)]
+    own = options.own_splits
+    jobs = [(file, row.config, epochs[row.config_id], FIRST_SEED + k, own) for row in rows for k in range(seeds)]
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         errors = pool.starmap(test_error, jobs, chunksize=1)
     print(f"test error % over {seeds} fresh seeds (validation error of the search)")
