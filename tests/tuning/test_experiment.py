@@ -71,7 +71,7 @@ def test_a_plan_says_what_is_varied_and_what_the_baselines_cost():
     assert axes["rule"] == ["sam", "s2sam"]
     assert axes["horizon"] == {"low": 0.15, "high": 2.0, "log": True}
     recipe = 20 * planned.steps_per_epoch
-    assert planned.plain_trainings == 180
+    assert planned.plain_trainings == 120
     assert planned.pairs_baselines == pytest.approx(recipe * (1 + 2 + 0.15 + 0.3 + 0.55 + 2)), (
         "SGD at five lengths, and SAM"
     )
