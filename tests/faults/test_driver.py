@@ -127,9 +127,9 @@ def is_whole(path: Path) -> bool:
     return bool(json.loads(text)) if path.suffix == ".json" else text.rstrip().endswith("</html>")
 
 
-def test_a_resume_on_a_machine_whose_clock_is_wrong_changes_no_result(cluster, undisturbed, tmp_path, say):
+def test_a_resume_on_a_machine_whose_clock_is_wrong_changes_no_result(cluster, undisturbed, tmp_path, long, say):
     output, path = tmp_path / "output", write_experiment(tmp_path)
-    shifts = (-7200, +3600, 0)
+    shifts = (-7200, +3600, 0) if long else (-7200, 0)
     for number, shift in enumerate(shifts):
         before = f"import time; now = time.time; time.time = lambda: now() + {shift}"
         with driver(path, output, cluster.address, before=before) as search:

@@ -101,7 +101,9 @@ def assert_moved(output: Path) -> int:
     return len(moved)
 
 
-def test_trials_of_a_node_that_cannot_read_an_image_move_elsewhere(cluster, tmp_path, say):
+def test_trials_of_a_node_that_cannot_read_an_image_move_elsewhere(cluster, tmp_path, long, say):
+    if not long:
+        pytest.skip("`make faults` runs it; the node that cannot write is always tested")
     output, go, data = tmp_path / "output", tmp_path / "go", write_source("folder", tmp_path)
     hidden = tmp_path / str(data["root"]) / "train" / "class 1"
     if not can_unshare(hidden):
