@@ -189,10 +189,11 @@ def search(
         analysis = analysis_of(found)
         finished = register is None and _has_results(analysis, experiment)
         paths = [] if finished else [*_write_front(analysis), write_report(analysis)]
+        sends = not finished and experiment.tracking.enabled
         on_result(analysis)
-        if not finished and experiment.tracking.enabled:
+        if sends:
             say("sending the rest to MLflow")
-    if not finished and experiment.tracking.enabled:
+    if sends:
         _send_results(analysis, paths, experiment, register)
     return analysis
 

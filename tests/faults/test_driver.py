@@ -140,7 +140,7 @@ def test_a_resume_on_a_machine_whose_clock_is_wrong_changes_no_result(cluster, u
                 search.until(lambda e=ended: count_ends(output) > e + 1, "two more ended trials")
     assert story(output) == story(undisturbed)
     assert_study_agrees(output)
-    say("the clock two hours behind, then one ahead, on resume", len(shifts) - 1)
+    say("the clock wrong by hours, right on resume", len(shifts) - 1)
 
 
 def count_ends(output: Path) -> int:
