@@ -24,7 +24,7 @@ SMALL_TRAINING = [
     "task.data.validation=20",
 ]
 SMALL = ["--set", "task.recipe.epochs=7", "--set", "task.data.train_size=128"]
-SMALL_OWN, SMALL_SHIPPED = [*SMALL, "--set", "budget.trainings=8"], [*SMALL, "--set", "budget.pairs=120"]
+SMALL_OWN, SMALL_SHIPPED = [*SMALL, "--set", "budget.trainings=4"], [*SMALL, "--set", "budget.pairs=120"]
 
 
 def snippets(language: str) -> list[str]:

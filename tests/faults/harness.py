@@ -65,6 +65,22 @@ def _drive(words: list[str], before: str, text: Path, environment: dict[str, str
     exec(f"{before}\n{MAIN}", {})
 
 
+def add_node(cluster, *, node_ip_address: str, attempts: int = 3, **node):
+    """Add a node at an address of its own.
+
+    Ray gives it 30 s to start, which a busy machine may not keep: then once more.
+    """
+    try:
+        return cluster.add_node(node_ip_address=node_ip_address, **node)
+    except Exception:
+        for process in psutil.Process().children(recursive=True):  # what has started would join later
+            if any(node_ip_address in word for word in process.cmdline()):
+                process.kill()
+        if attempts == 1:
+            raise
+        return add_node(cluster, node_ip_address=node_ip_address, attempts=attempts - 1, **node)
+
+
 def patient_task(file: Path, passes: int = 0) -> dict:
     """Return the task whose model waits for a file, however long everything else takes on a busy machine.
 

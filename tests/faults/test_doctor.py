@@ -8,12 +8,12 @@ import pytest
 from rst_tune import api
 from rst_tune.report import tables
 from rst_tune.tuning import doctor
-from tests.faults.harness import write_experiment
+from tests.faults.harness import add_node, write_experiment
 
 
 @pytest.fixture(scope="module")
 def two_nodes(cluster):
-    node = cluster.add_node(num_cpus=1, num_gpus=1, node_ip_address="127.0.0.4")
+    node = add_node(cluster, num_cpus=1, num_gpus=1, node_ip_address="127.0.0.4")
     yield cluster.address
     cluster.remove_node(node)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.harness import (
+    add_node,
     assert_whole,
     checkpointed,
     driver,
@@ -50,7 +51,7 @@ def unfinished(output: Path) -> set[str]:
 
 
 def test_a_killed_worker_of_two_takes_its_group_along_and_the_trial_goes_on(cluster, undisturbed, tmp_path, say):
-    node = cluster.add_node(num_cpus=2, node_ip_address="127.0.0.3")
+    node = add_node(cluster, num_cpus=2, node_ip_address="127.0.0.3")
     settings = ("resources.workers=2", "budget.trials=2", "confirm.enabled=false")
     output, go = tmp_path / "output", tmp_path / "go"
     path = write_experiment(tmp_path, task=patient_task(go, passes=8))
@@ -82,7 +83,7 @@ def _second_worker(first: int) -> int:
 
 
 def test_a_killed_node_loses_no_trial(cluster, undisturbed, tmp_path, say):
-    node = cluster.add_node(num_cpus=1, num_gpus=1, node_ip_address="127.0.0.2")
+    node = add_node(cluster, num_cpus=1, num_gpus=1, node_ip_address="127.0.0.2")
     there, output, go = node.node_id[:8], tmp_path / "output", tmp_path / "go"
     settings = ("resources.gpus_per_worker=0.5", "resources.cpus_per_worker=0.5", "resources.max_concurrent_trials=4")
     path = write_experiment(tmp_path, task=patient_task(go, passes=8))
