@@ -48,6 +48,7 @@ Earlier = Annotated[
     list[Path] | None,
     typer.Option("--from", metavar="DIR", help="An earlier search that informs this one; may be given several times"),
 ]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one")]
 Address = Annotated[str | None, typer.Option(help="A running Ray cluster; default: RAY_ADDRESS, else a local one")]
 
 
@@ -174,7 +175,7 @@ def status(directory: Directory = None, as_json: Json = False) -> None:
 
 
 @app.command(epilog="Example: rst-tune watch --port 8700")
-def watch(directory: Directory = None, port: Annotated[int, typer.Option(help="0 picks a free one")] = 0) -> None:
+def watch(directory: Directory = None, port: Port = 0) -> None:
     """Serve the page of a running search on loopback, live; it ends with the search and leaves the offline page."""
     os.nice(10)  # the trials come first
     with api.watch(directory, port) as page:
@@ -194,6 +195,8 @@ def front(
     as_csv: Annotated[bool, typer.Option("--csv", help="One line per point")] = False,
 ) -> None:
     """Print the front: error, standard error, seeds, P(non-dominated), test error."""
+    if as_json and as_csv:
+        raise InputError("a front is printed in one form, but --json and --csv are given: leave one of them out")
     found = api.analyze(directory, cost)
     point = api.front_point(found, at=at, error=error)
     rows = found.rows(None if point is None else [point])
@@ -248,7 +251,7 @@ def export(
 
 
 @app.command(epilog="Example: rst-tune review --port 5000")
-def review(directory: Directory = None, port: Annotated[int, typer.Option(help="0 picks a free one")] = 0) -> None:
+def review(directory: Directory = None, port: Port = 0) -> None:
     """Open MLflow's UI on a search and print filters and compare links; Ctrl-C ends it."""
     with api.ui(directory, port) as page:
         _echo(page.text())

@@ -131,6 +131,8 @@ def test_the_list_of_rules_has_cost_options_and_citation():
         (["train", "digits", "--rule", "sma"], "did you mean 'sam'?"),
         (["list", "schedule"], "did you mean 'schedules'?"),
         (["front", "--at", "cheap"], "Invalid value for '--at'"),
+        (["front", "--json", "--csv"], "leave one of them out"),
+        (["watch", "--port", "99999"], "Invalid value for '--port'"),
         (["run", "digits", "--no-such-option"], "--no-such-option"),
         (["run", "digits", "--from", "no-such-search"], "no-such-search is no directory: correct the path"),
         (["plan", "digits", "--from", "docs"], "has a file events.jsonl, but docs has none"),

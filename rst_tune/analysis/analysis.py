@@ -17,7 +17,7 @@ from rst_tune.analysis.cost import in_cost
 from rst_tune.analysis.questions import Answer, answers
 from rst_tune.analysis.replicates import ConfigSummary, diverged_trials, summarize_configs
 from rst_tune.analysis.rungs import RungCorrelation, expected_finals, rung_correlations
-from rst_tune.analysis.surrogate import MIN_TRIALS, PRIOR, Surrogate, fit_surrogate
+from rst_tune.analysis.surrogate import MIN_TRIALS, PRIOR, SMOOTHNESS, Surrogate, fit_surrogate
 from rst_tune.errors import InputError
 from rst_tune.records import Prior, Search
 
@@ -182,12 +182,13 @@ def analyze(search: Search, cost: str | None = None) -> Analysis:
     )
 
 
-def surrogate_of(search: Search, prior: Prior) -> Surrogate | None:
+def surrogate_of(search: Search, prior: Prior, smoothness: float = SMOOTHNESS) -> Surrogate | None:
     """Return the surrogate of a search; None with fewer than `MIN_TRIALS` finished trials."""
     finished = search.finished()
     if len(finished) < MIN_TRIALS:
         return None
-    return fit_surrogate([*finished, *expected_finals(search), *diverged_trials(search)], prior=prior)
+    trials = [*finished, *expected_finals(search), *diverged_trials(search)]
+    return fit_surrogate(trials, prior=prior, smoothness=smoothness)
 
 
 def _cell(value: object) -> str:

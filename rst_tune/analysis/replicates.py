@@ -226,8 +226,15 @@ def _with_posterior_errors(
     if surrogate is None or not rows:
         return rows
     mean, sd = surrogate.log_errors([row.config for row in rows])
-    noise = surrogate.noise_sd
+    noise = _noise(rows) or surrogate.noise_sd
     return [_with_posterior(row, exp(m), exp(m) * s, noise, chance) for row, m, s in zip(rows, mean, sd, strict=True)]
+
+
+def _noise(rows: Sequence[ConfigSummary]) -> float | None:
+    """Return the relative standard deviation between seeds, pooled over replicates; None where there are none."""
+    replicated = [np.array(row.errors) / row.error_mean for row in rows if row.seeds_total > 1 and not row.diverged]
+    squares, df = (sum(f(e) for e in replicated) for f in (lambda e: ((e - 1) ** 2).sum(), lambda e: len(e) - 1))
+    return sqrt(squares / df) if df else None
 
 
 def _with_posterior(row: ConfigSummary, error: float, sd: float, noise: float, chance: float) -> ConfigSummary:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from rst_tune.analysis.analysis import surrogate_of
-from rst_tune.analysis.surrogate import MIN_TRIALS, PRIOR, transformed
+from rst_tune.analysis.surrogate import EXPLORING, MIN_TRIALS, PRIOR, transformed
 from rst_tune.errors import InputError
 from rst_tune.records import EarlierSearch, Prior, Search
 
@@ -42,7 +42,7 @@ def learn_prior(searches: Sequence[Search], shipped: Prior = PRIOR) -> Prior:
     """
     coefficients, kernels = [], []
     for search in searches:
-        fitted = surrogate_of(search, shipped)
+        fitted = surrogate_of(search, shipped, EXPLORING)  # the prior is that of the process that proposes
         if fitted is None:
             raise InputError(
                 f"an earlier search needs {MIN_TRIALS} finished trials, but {search.directory} has "

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 
 from rst_tune.analysis import pareto
-from rst_tune.analysis.surrogate import MIN_TRIALS, PRIOR, KernelParams, Surrogate, fit_surrogate
+from rst_tune.analysis.surrogate import EXPLORING, MIN_TRIALS, PRIOR, KernelParams, Surrogate, fit_surrogate
 from rst_tune.records import Prior, Status, Trial, TrialConfig
 
 __all__ = ["SearchModel"]
@@ -79,11 +79,12 @@ class SearchModel:
         return self._last[1].condition_on([t.config for t in waiting], [t.seed for t in waiting])
 
     def _fit(self) -> Surrogate:
+        fit = partial(fit_surrogate, known=self._known, prior=self._prior, smoothness=EXPLORING)
         fitted_at, kernel_params = self._kernel_params
         if fitted_at != (fitted_at := _last_fit(len(self.finished))):
-            kernel_params = fit_surrogate(self.finished[:fitted_at], known=self._known, prior=self._prior).kernel_params
+            kernel_params = fit(self.finished[:fitted_at]).kernel_params
             self._kernel_params = (fitted_at, kernel_params)
-        return fit_surrogate(self._observed(), kernel_params=kernel_params, known=self._known, prior=self._prior)
+        return fit(self._observed(), kernel_params=kernel_params)
 
     def _observed(self) -> list[Trial]:
         """Return at most `MAX_OBSERVATIONS` finished trials: the front as measured, the baselines, then the latest."""

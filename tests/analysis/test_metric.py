@@ -48,7 +48,7 @@ def test_the_front_does_not_depend_on_the_unit(search, metric, scale):
     assert other.recommended.config_id == percent.recommended.config_id
     for mine, theirs in zip(other.points, percent.points, strict=True):
         assert mine.error_posterior == pytest.approx(scale * theirs.error_posterior, rel=1e-6)
-        assert mine.p_nondominated == pytest.approx(theirs.p_nondominated, abs=0.01), "a share of 4,000 samples"
+        assert mine.p_nondominated == pytest.approx(theirs.p_nondominated, abs=0.03), "a share of 4,000 samples"
 
 
 def test_everything_that_is_read_names_the_metric(search):

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from rst_tune.analysis import pareto
-from rst_tune.analysis.surrogate import NO_SEED, Surrogate, fit_surrogate
+from rst_tune.analysis.surrogate import EXPLORING, NO_SEED, Surrogate, fit_surrogate
 from rst_tune.records import Role, Status, Trial, TrialConfig, config_id
 from rst_tune.tuning import model
 from rst_tune.tuning import sampler as module
@@ -83,7 +83,7 @@ def test_the_knowledge_gradient_is_the_mean_gain_over_many_outcomes(kind: str, m
     trials = seen(12)
     delivered = [t.config for t in trials]
     # Without a seed effect, because the drawn training has a seed of its own.
-    surrogate = with_seed_share(fit_surrogate(trials), 0.0)
+    surrogate = with_seed_share(fit_surrogate(trials, smoothness=EXPLORING), 0.0)
     new = {"new and cheap": (0.06, 1.3), "new and dear": (0.9, 0.8)}
     best = delivered[int(np.argmax(gradient(surrogate, delivered, delivered)))]
     config = made(99, "constant", *new[kind], None).config if kind in new else best
@@ -114,7 +114,7 @@ def gradient(
 def test_a_replicate_on_a_seed_that_others_were_trained_with_is_worth_more():
     """Most of the noise is common to the trainings of a seed, so its outcome is compared with theirs."""
     trials = [replace(t, seed=t.number % 2) for t in seen(12)]
-    surrogate, delivered = with_seed_share(fit_surrogate(trials), 0.9), [t.config for t in trials]
+    surrogate, delivered = with_seed_share(fit_surrogate(trials, smoothness=EXPLORING), 0.9), [t.config for t in trials]
     alone = gradient(surrogate, delivered, delivered)
     shared = gradient(surrogate, delivered, delivered, seeds=[1 - t.seed for t in trials])
     same = gradient(surrogate, delivered, delivered, seeds=[t.seed for t in trials])
@@ -126,7 +126,7 @@ def test_a_replicate_on_a_seed_that_others_were_trained_with_is_worth_more():
 def test_the_outcome_of_a_training_moves_the_means_as_conditioning_on_it_does():
     """`lookahead` against the posterior of the surrogate that has seen the outcome, on a shared seed."""
     trials = [replace(t, seed=t.number % 2) for t in seen(12)]
-    surrogate, delivered = with_seed_share(fit_surrogate(trials), 0.8), [t.config for t in trials]
+    surrogate, delivered = with_seed_share(fit_surrogate(trials, smoothness=EXPLORING), 0.8), [t.config for t in trials]
     config = made(99, "constant", 0.3, 1.2, None).config
     mean, own_mean, shift, own_shift = surrogate.lookahead(delivered, [config], np.array([1]))
     after = surrogate.condition_on([config], [1])
@@ -159,7 +159,7 @@ def volume(surrogate: Surrogate, configs: list[TrialConfig], factor: np.ndarray 
 
 def test_a_replicate_of_a_front_member_is_worth_more_than_one_of_a_hopeless_configuration():
     trials = [*seen(12), *(made(12 + k, "constant", 0.95, 0.4, 11.0 + 0.1 * k) for k in range(3))]
-    surrogate, delivered = fit_surrogate(trials), [t.config for t in trials]
+    surrogate, delivered = fit_surrogate(trials, smoothness=EXPLORING), [t.config for t in trials]
     gains = gradient(surrogate, delivered, delivered)
     errors = surrogate.errors(delivered)
     on_front = pareto.nondominated([(e, c.compute) for e, c in zip(errors, delivered, strict=True)])
@@ -183,7 +183,7 @@ def test_a_replicate_is_proposed_where_no_new_configuration_promises_more():
 
 def test_with_nothing_below_the_reference_only_what_may_get_below_it_counts():
     trials = [replace(t, error=50.0 + t.number) for t in seen(8)]
-    surrogate = fit_surrogate(trials)
+    surrogate = fit_surrogate(trials, smoothness=EXPLORING)
     configs = [t.config for t in trials]
     assert gradient(surrogate, configs, configs, (1.0, 2.2)).max() < 1e-6
     assert gradient(surrogate, configs, configs, (60.0, 2.2)).max() > 0

@@ -6,7 +6,7 @@ Searches run in threads. Once all of them wait for a training, everything that i
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +37,7 @@ class Bank:
         self.trained = 0
         self._path = TABLES / f"{task.name}.npz" if keep else None
         self._params: dict[str, Params] = {}
+        self._configs: dict[str, TrialConfig] = {}
         self._curves: dict[Key, Curve] = {}
         self._wanted: dict[Key, TrialConfig] = {}
         self._ready = threading.Condition()
@@ -46,7 +47,10 @@ class Bank:
 
     def config(self, params: Params) -> TrialConfig:
         """Return what is trained for parameters."""
-        return trial_config(params, self.scale)
+        identity = config_id(params)
+        if identity not in self._configs:
+            self._configs[identity] = trial_config(params, self.scale)
+        return self._configs[identity]
 
     def curve(self, config: TrialConfig, seed: int) -> Curve:
         """Return the validation errors at the rungs of a training; train it where it is missing."""
@@ -102,16 +106,19 @@ class Bank:
     def truth(self, configs: Sequence[TrialConfig], seeds: int = TRUTH_SEEDS) -> np.ndarray:
         """Return the errors of fresh seeds, one row per configuration; a diverged training has the error of chance."""
         chance = 100 * (1 - 1 / self.task.classes)
-        numbers = range(TRUTH_SEED, TRUTH_SEED + seeds)
-        wanted = {(config_id(c.params), s): c for c in configs for s in numbers}
-        self.train([(c, seed) for (_, seed), c in wanted.items()])
-        return np.array([[np.nan_to_num(self.error(c, s), nan=chance) for s in numbers] for c in configs])
+        names, numbers = [config_id(c.params) for c in configs], range(TRUTH_SEED, TRUTH_SEED + seeds)
+        self._train_missing({(name, s): c for name, c in zip(names, configs, strict=True) for s in numbers})
+        curves = [[self._curves[name, seed] for seed in numbers] for name in names]
+        errors = np.array([[curve[max(curve)] for curve in row] for row in curves])
+        return np.where(np.isnan(errors), chance, errors)
 
     def train(self, trainings: Sequence[tuple[TrialConfig, int]]) -> None:
         """Train what is missing, in ensembles."""
+        self._train_missing({(config_id(c.params), seed): c for c, seed in trainings})
+
+    def _train_missing(self, trainings: Mapping[Key, TrialConfig]) -> None:
         with self._ready:
-            keys = {(config_id(c.params), seed): c for c, seed in trainings}
-            self._wanted |= {key: c for key, c in keys.items() if key not in self._curves}
+            self._wanted |= {key: c for key, c in trainings.items() if key not in self._curves}
             self._train_wanted()
 
     def _train_wanted(self) -> None:

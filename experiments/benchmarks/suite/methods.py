@@ -141,10 +141,15 @@ class Trainings:
         out = []
         for budget in budgets:
             rows = [(c, e) for c, e, spent in self.done if spent <= budget * (1 + 1e-9)]
-            member = pareto.nondominated([(e, c.compute) for c, e in rows]) if rows else []
-            kept = [row for row, good in zip(rows, member, strict=True) if good]
-            out.append(Delivered([c for c, _ in kept], [e for _, e in kept], budget))
+            out.append(_front(rows, budget))
         return out
+
+
+def _front(rows: Sequence[tuple[TrialConfig, float]], budget: float) -> Delivered:
+    """Return the rows that are non-dominated as measured."""
+    member = pareto.nondominated([(e, c.compute) for c, e in rows]) if rows else []
+    kept = [row for row, good in zip(rows, member, strict=True) if good]
+    return Delivered([c for c, _ in kept], [e for _, e in kept], budget)
 
 
 def sampled(sampler: Callable[[int], optuna.samplers.BaseSampler]) -> Callable[..., list[Delivered]]:
@@ -163,19 +168,21 @@ def sampled(sampler: Callable[[int], optuna.samplers.BaseSampler]) -> Callable[.
 
 
 def lengths_alone(bank: Bank, budgets: Sequence[float], world: int) -> list[Delivered]:
-    """Train the base optimizer at six lengths, again and again: just train longer, or shorter."""
+    """Train the base optimizer at six lengths, again and again: just train longer, or shorter.
+
+    As with all methods, a length that a shorter one beats, by the means so far, is not delivered.
+    """
     trainings, found = Trainings(bank, world), []
     points = [rounded({**SGD, "horizon": h}) for h in LENGTHS]
     while trainings.spent < max(budgets):
         trainings.train(points[len(trainings.done) % len(points)])
     for budget in budgets:
         errors: dict[str, list[float]] = {}
-        configs = {}
         for config, error, spent in trainings.done:
             if spent <= budget:
                 errors.setdefault(config_id(config.params), []).append(error)
-                configs[config_id(config.params)] = config
-        found.append(Delivered(list(configs.values()), [float(np.mean(errors[i])) for i in configs], budget))
+        rows = [(bank.config(bank.params(name)), float(np.mean(seen))) for name, seen in errors.items()]
+        found.append(_front(rows, budget))
     return found
 
 

@@ -254,10 +254,10 @@ def behind(rows: Sequence[Row], reference: str = "ours") -> list[str]:
 
 
 def claims(rows: Sequence[Row], method: str = "ours") -> str:
-    """Return claimed minus true hypervolume per task at the third budget."""
+    """Return claimed minus true hypervolume per task at the third budget, with its standard error."""
     own = [r for r in rows if r["method"] == method and r["budget"] == 40.0]
-    true, claim = _by_task(own), _by_task(own, "claim")
-    return ", ".join(f"{task} {np.mean(claim[task]) - np.mean(true[task]):+.3f}" for task in true)
+    gaps = _by_task([{**r, "gap": r["claim"] - r["true"]} for r in own], "gap")
+    return ", ".join(f"{task} {np.mean(g):+.3f} ± {stats.sem(g):.3f}" for task, g in gaps.items())
 
 
 def main() -> None:
