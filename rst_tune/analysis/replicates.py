@@ -231,10 +231,10 @@ def _with_posterior_errors(
 
 
 def _noise(rows: Sequence[ConfigSummary]) -> float | None:
-    """Return the relative standard deviation between seeds, pooled over replicates; None where there are none."""
-    replicated = [np.array(row.errors) / row.error_mean for row in rows if row.seeds_total > 1 and not row.diverged]
-    squares, df = (sum(f(e) for e in replicated) for f in (lambda e: ((e - 1) ** 2).sum(), lambda e: len(e) - 1))
-    return sqrt(squares / df) if df else None
+    """Return the relative standard deviation between seeds, pooled over replicates; None where it is not known."""
+    replicated = [r for r in rows if r.seeds_total > 1 and not r.diverged and r.error_mean > 0]
+    squares = sum((e / r.error_mean - 1) ** 2 for r in replicated for e in r.errors)
+    return sqrt(squares / sum(r.seeds_total - 1 for r in replicated)) if squares else None
 
 
 def _with_posterior(row: ConfigSummary, error: float, sd: float, noise: float, chance: float) -> ConfigSummary:

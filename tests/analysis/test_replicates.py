@@ -9,7 +9,7 @@ from rst_tune.analysis.analysis import analyze
 from rst_tune.analysis.pareto import nondominated
 from rst_tune.analysis.replicates import summarize_configs
 from rst_tune.records import Status, load
-from tests.analysis.builders import search_of, trial
+from tests.analysis.builders import runs, search_of, trial
 from tests.analysis.synthetic import true_error, write_search
 
 
@@ -109,3 +109,11 @@ def test_the_truth_is_not_ruled_out_in_a_synthetic_search(tmp_path):
     assert all(
         row.p_nondominated > 0.01 if best else row.p_nondominated < 0.99 for row, best in zip(rows, truth, strict=True)
     )
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_replicates_without_any_wrong_answer_have_no_relative_noise_and_break_nothing(tmp_path):
+    perfect = [t for cost in (0.3, 0.6, 0.9) for t in runs(cost, [0.0, 0.0, 0.0])]
+    found = analyze(search_of([*runs(0.0, [2.0, 2.2, 2.1], 0.0), *perfect], tmp_path))
+    assert all(np.isfinite(row.error_posterior) for row in found.summaries)
+    assert found.points[-1].error_mean == 0.0

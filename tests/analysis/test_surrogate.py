@@ -140,6 +140,16 @@ def test_many_replicates_of_a_configuration_outweigh_its_neighbours():
     assert many < 4.7
 
 
+def test_a_prediction_takes_more_of_a_lucky_run_for_luck_than_a_proposal_does():
+    around = [trial(0.5, k, 5.0, gamma=0.2 * k) for k in range(1, 12) if k != 5]
+    lucky = trial(0.5, 100, 3.5, gamma=1.0)
+    predicted, proposing = (
+        float(fit_surrogate([*around, lucky], smoothness=s).errors([lucky.config])[0])
+        for s in (surrogate.SMOOTHNESS, surrogate.EXPLORING)
+    )
+    assert 3.5 < proposing < predicted < 5.2
+
+
 VARIED = {
     "rho": ({"rho": 0.1}, {"rho": 0.2}),
     "horizon": ({"horizon": 1.0}, {"horizon": 0.25}),
