@@ -117,3 +117,11 @@ def test_replicates_without_any_wrong_answer_have_no_relative_noise_and_break_no
     found = analyze(search_of([*runs(0.0, [2.0, 2.2, 2.1], 0.0), *perfect], tmp_path))
     assert all(np.isfinite(row.error_posterior) for row in found.summaries)
     assert found.points[-1].error_mean == 0.0
+
+
+def test_a_point_of_equal_compute_is_dominated_however_many_seeds_the_better_one_has(tmp_path):
+    short = {"horizon": 0.2}  # 0.2 three times has a mean of 0.20000000000000004
+    worse, better = runs(0.0, [6.5], 0.0, **short), runs(0.0, [4.0, 4.2, 4.4], 0.0, rho=0.3, **short)
+    assert worse[0].config_id != better[0].config_id
+    found = analyze(search_of([*runs(0.0, [9.0, 9.2], 0.0), *worse, *better], tmp_path))
+    assert [p.config_id for p in found.points if p.compute == pytest.approx(0.2)] == [better[0].config_id]
