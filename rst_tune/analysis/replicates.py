@@ -188,14 +188,15 @@ def _summary(config_id: str, trials: list[Trial]) -> ConfigSummary:
     errors = tuple(float(t.error) for t in trials if t.error is not None)
     tests = [t.test_error for t in trials if t.test_error is not None and isfinite(t.test_error)]
     ended = [t for t in trials if t.finished]
+    computes = [t.compute for t in ended or trials]
     kept = next((t for t in ended if t.role is Role.CONFIRM), (ended or trials)[0])
     return ConfigSummary(
         config_id=config_id,
         config=trials[0].config,
         preview=trials[0].preview,
         extra_propagation=trials[0].extra_propagation,
-        # Rounded: the mean of 0.2, 0.2 and 0.2 is larger than 0.2, and a dominated point would stay on the front.
-        compute=round(fmean(t.compute for t in ended or trials), 12),
+        # The mean of 0.2, 0.2 and 0.2 is larger than 0.2, and a dominated point of that compute would stay.
+        compute=computes[0] if len(set(computes)) == 1 else fmean(computes),
         error_mean=fmean(errors),
         error_sem=_sem(errors),
         error_posterior=fmean(errors),
