@@ -17,7 +17,7 @@ from rst_tune.analysis.cost import in_cost
 from rst_tune.analysis.questions import Answer, answers
 from rst_tune.analysis.replicates import ConfigSummary, diverged_trials, summarize_configs
 from rst_tune.analysis.rungs import RungCorrelation, expected_finals, rung_correlations
-from rst_tune.analysis.surrogate import MIN_TRIALS, PRIOR, SMOOTHNESS, Surrogate, fit_surrogate
+from rst_tune.analysis.surrogate import MIN_TRIALS, PRIOR, Surrogate, fit_surrogate
 from rst_tune.errors import InputError
 from rst_tune.records import Prior, Search
 
@@ -140,7 +140,7 @@ class Analysis:
     @cached_property
     def questions(self) -> list[Answer]:
         """The paper's questions, answered from this search."""
-        return answers(self.summaries, self.search.header)
+        return answers(self.baselines, self.search.header)
 
     def _repr_html_(self) -> str:
         metric, title = self.search.metric, self.search.metric.title
@@ -182,13 +182,13 @@ def analyze(search: Search, cost: str | None = None) -> Analysis:
     )
 
 
-def surrogate_of(search: Search, prior: Prior, smoothness: float = SMOOTHNESS) -> Surrogate | None:
+def surrogate_of(search: Search, prior: Prior) -> Surrogate | None:
     """Return the surrogate of a search; None with fewer than `MIN_TRIALS` finished trials."""
     finished = search.finished()
     if len(finished) < MIN_TRIALS:
         return None
     trials = [*finished, *expected_finals(search), *diverged_trials(search)]
-    return fit_surrogate(trials, prior=prior, smoothness=smoothness)
+    return fit_surrogate(trials, prior=prior)
 
 
 def _cell(value: object) -> str:

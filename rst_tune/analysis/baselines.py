@@ -1,9 +1,9 @@
 """The base optimizer at several lengths ("just train longer") and SAM, and how a configuration compares with them.
 
-A difference is called better or worse when its 95 % interval excludes 0. The interval is that of the joint posterior
-of the two means: seeds that both have are paired, and the noise is pooled over all replicates of the search. The
-configuration was chosen because it looked good: where the surrogate takes a part of that for luck, the upper end is
-moved up by this part. With one seed on either side there is no interval, and the verdict is "one seed".
+A difference is called better or worse when its 95 % interval excludes 0. Value and interval are those of the joint
+posterior of the two errors: most of the noise of trainings on one seed is common to them, and a configuration that was
+chosen because it looked good is shrunk towards its neighbours. With one seed on either side there is no interval, and
+the verdict is "one seed".
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from rst_tune.analysis.replicates import ConfigSummary, mean_posterior
+from rst_tune.analysis.replicates import ConfigSummary, sample_errors
 from rst_tune.analysis.surrogate import Surrogate
 from rst_tune.records import COST_WORDS, PERCENT_ERROR, Metric
 
@@ -109,13 +109,11 @@ class Baselines:
 
     def difference(self, point: ConfigSummary, baseline: ConfigSummary) -> Difference:
         """Return the difference of two summaries (see the module)."""
-        value, low, high = point.error_mean - baseline.error_mean, None, None
+        value, low, high = point.error_posterior - baseline.error_posterior, None, None
         replicated = min(point.seeds_total, baseline.seeds_total) > 1
-        posterior = mean_posterior([point, baseline], self.rows) if replicated else None
-        if posterior is not None:
-            mine, theirs = posterior.sample()
-            low, high = (float(end) for end in np.quantile(mine - theirs, [0.025, 0.975]))
-            high += max(0.0, point.error_posterior - point.error_mean)
+        samples = sample_errors([point, baseline], self.surrogate) if replicated else None
+        if samples is not None:
+            low, high = (float(end) for end in np.quantile(samples[0] - samples[1], [0.025, 0.975]))
         return Difference(baseline=baseline, value=value, low=low, high=high)
 
     def base_error(self, compute: float) -> float:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rst_tune.analysis import pareto
 from rst_tune.analysis.analysis import Analysis
-from rst_tune.analysis.replicates import mean_posterior
+from rst_tune.analysis.replicates import sample_errors
 from rst_tune.errors import InputError
 
 Array = NDArray[np.float64]
@@ -76,8 +76,8 @@ class _Front:
     @cached_property
     def samples(self) -> Array | None:
         """Samples of the true errors, (points, samples); None where the noise is unknown."""
-        posterior = mean_posterior(self.analysis.points, self.analysis.summaries)
-        return None if posterior is None else posterior.sample(SAMPLES)
+        noisy = any(row.seeds_total > 1 for row in self.analysis.summaries)
+        return sample_errors(self.analysis.points, self.analysis.surrogate, SAMPLES) if noisy else None
 
     def lowest(self, errors: Array, cost: float) -> Array:
         """Return the lowest error at most at `cost`, along the first axis; infinite where nothing is that cheap."""

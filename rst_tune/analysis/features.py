@@ -1,7 +1,7 @@
 """The encoding of a configuration as numbers: everything that a space can vary is visible to the surrogate.
 
 Any p(t) enters through three functionals that `TrialConfig` carries (effect, strain, lateness), so the family's name is
-no feature. The groups, each with one length scale:
+no feature. The columns:
 
 - length: the horizon, in octaves;
 - effect and strain, in logarithms;
@@ -23,25 +23,28 @@ from numpy.typing import NDArray
 
 from rst_tune.records import TrialConfig
 
-__all__ = ["FeatureEncoding", "bounded"]
-
 Array = NDArray[np.float64]
-# Added before a logarithm: below it an effect or a strain makes no visible difference.
+# Below this effect or strain a training is nearly the base optimizer, and what belongs to the ascents fades out.
 SMALL = 0.1
-# Below this effect a training is nearly the base optimizer, and what belongs to the ascents fades out.
-FADE = 0.15
 # A larger effect, strain or radius counts as this one: all of them break a training down.
 LARGEST = 1e3
 GIVEN = ""
 
 
-def bounded(value: float) -> float:
-    """Return an effect or strain as a number that a logarithm takes; what is not a number counts as the largest.
+def numbers_of(configs: Sequence[TrialConfig]) -> Array:
+    """Return horizon, effect, strain, lateness and rho; what is not a number counts as the largest, or as 0.
 
-    >>> bounded(0.5), bounded(float("inf")), bounded(float("nan")), bounded(-1.0)
-    (0.5, 1000.0, 1000.0, 0.0)
+    >>> from rst_tune.records import TrialConfig
+    >>> shared = dict(family="constant", schedule={}, extra_propagation=0.5, gamma_gnr=1.0, gamma_rst=0.5)
+    >>> numbers_of([TrialConfig(**shared, rho=0.2, effect=float("inf"), strain=-1.0)])[0].tolist()
+    [1.0, 1000.0, 0.0, 0.0, 0.2]
     """
-    return max(0.0, min(value, LARGEST)) if value == value else LARGEST
+    rows = np.array([(c.horizon, c.effect, c.strain, c.lateness, c.rho) for c in configs], dtype=np.float64)
+    rows = rows.reshape(-1, 5)
+    rows[:, 3] = np.nan_to_num(np.clip(rows[:, 3], -1.0, 1.0))
+    ascents = [1, 2, 4]
+    rows[:, ascents] = np.clip(np.nan_to_num(rows[:, ascents], nan=LARGEST, posinf=LARGEST), 0.0, LARGEST)
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,16 +82,11 @@ class FeatureEncoding:
         rhos = [c.rho for c in configs if 0 < c.rho < inf] or [1.0]
         return cls(rho=float(np.median(rhos)), choices=tuple(choices), numbers=tuple(spreads))
 
-    @property
-    def groups(self) -> tuple[int, ...]:
-        """The group of each column: columns of one group share a length scale."""
-        return (0, 1, 2, 3, 4, *(5 for _ in self.choices), *(6 for _ in self.numbers))
-
     def encode(self, configs: Sequence[TrialConfig]) -> Array:
         """Return one row of features per configuration."""
-        horizon, effect, strain, lateness, rho = _columns(configs)
-        present = np.minimum(1.0, effect / FADE)
-        radius = np.log(np.where(rho > 0, np.minimum(rho / self.rho, LARGEST), 1.0))
+        horizon, effect, strain, lateness, rho = numbers_of(configs).T
+        present = np.minimum(1.0, effect / SMALL)
+        radius = np.log(np.where(rho > 0, rho / self.rho, 1.0))
         columns = [np.log2(horizon), np.log(SMALL + effect), np.log(SMALL + strain), present * lateness]
         columns.append(present * radius)
         options = [_options(c) for c in configs] if self.choices or self.numbers else []
@@ -97,17 +95,6 @@ class FeatureEncoding:
         for name, mean, spread in self.numbers:
             columns.append(present * (np.array([_number(own.get(name), mean) for own in options]) - mean) / spread)
         return np.stack(columns, axis=1)
-
-
-def _columns(configs: Sequence[TrialConfig]) -> tuple[Array, Array, Array, Array, Array]:
-    """Return horizon, effect, strain, lateness and rho; what is not a number counts as the largest, or as 0."""
-    rows = np.array([(c.horizon, c.effect, c.strain, c.lateness, c.rho) for c in configs], dtype=np.float64)
-    horizon, effect, strain, lateness, rho = rows.reshape(-1, 5).T
-    effect, strain, rho = (
-        np.clip(np.nan_to_num(x, nan=LARGEST, posinf=LARGEST), 0.0, None) for x in (effect, strain, rho)
-    )
-    effect, strain = np.minimum(effect, LARGEST), np.minimum(strain, LARGEST)
-    return horizon, effect, strain, np.clip(np.nan_to_num(lateness), -1.0, 1.0), rho
 
 
 def _options(config: TrialConfig) -> dict[str, Any]:

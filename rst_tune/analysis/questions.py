@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rst_tune.analysis import labels
-from rst_tune.analysis.replicates import ConfigSummary, mean_posterior
+from rst_tune.analysis.baselines import Baselines
+from rst_tune.analysis.replicates import ConfigSummary
 from rst_tune.records import PERCENT_ERROR, Metric, SearchStarted
 
 Array = NDArray[np.float64]
@@ -85,7 +86,7 @@ _HALF_COST = _Question(
 )
 
 
-def answers(rows: Rows, header: SearchStarted) -> list[Answer]:
+def answers(baselines: Baselines, header: SearchStarted) -> list[Answer]:
     """Return the answers to all questions from the summaries of a search; without data an answer says what to run.
 
     Only a grid asks them: a sampler that follows the errors trains the better families and gammas more often, and more
@@ -93,7 +94,8 @@ def answers(rows: Rows, header: SearchStarted) -> list[Answer]:
     """
     sampler: Mapping[str, Any] = header.experiment.get("sampler") or {}
     if sampler.get("name") == "grid":
-        return [ask(rows, header.metric) for ask in (end_hurts, constant_or_rest, best_gamma, half_cost)]
+        by_fit = [ask(baselines.rows, header.metric) for ask in (end_hurts, constant_or_rest, best_gamma)]
+        return [*by_fit, half_cost(baselines)]
     return [Answer(question=each.question) for each in (_END_HURTS, _CONSTANT_OR_REST, _BEST_GAMMA, _HALF_COST)]
 
 
@@ -136,23 +138,21 @@ def best_gamma(rows: Rows, metric: Metric = PERCENT_ERROR) -> Answer:
     return _BEST_GAMMA.answer(effect, "gamma_rst in 0.8 to 1, against all other values", len(used), metric)
 
 
-def half_cost(rows: Rows, metric: Metric = PERCENT_ERROR) -> Answer:
+def half_cost(baselines: Baselines) -> Answer:
     """Compare G-RST at about half the cost to SAM: the constant schedule nearest to cost 0.5 and gamma_rst 1.
 
     It is the nearest, not the best of many, so that it is not selected by luck. The interval is that of the posterior.
     """
+    rows = baselines.rows
     scheme = [r for r in _between(rows) if r.config.gamma_gnr > 1.0 and r.config.rule == "sam"]
     near = [r for r in scheme if abs(r.extra_propagation - 0.5) <= 0.1]
     sam = [r for r in rows if r.config.is_sam]
-    pair = [min(near, key=_distance), max(sam, key=lambda r: r.seeds)] if near and sam else []
-    posterior = mean_posterior(pair, rows)
-    effect = None
-    if posterior is not None:
-        sample = posterior.sample()
-        low, high = np.quantile(sample[0] - sample[1], [0.025, 0.975])
-        effect = (pair[0].error_mean - pair[1].error_mean, float(low), float(high))
-    contrast = f"{labels.describe(pair[0].config)}, against SAM" if pair else ""
-    return _HALF_COST.answer(effect, contrast, len(pair), metric)
+    if not near or not sam:
+        return _HALF_COST.answer(None, "", 0, baselines.metric)
+    point = min(near, key=_distance)
+    found = baselines.difference(point, max(sam, key=lambda r: r.seeds))
+    effect = None if found.low is None or found.high is None else (found.value, found.low, found.high)
+    return _HALF_COST.answer(effect, f"{labels.describe(point.config)}, against SAM", 2, baselines.metric)
 
 
 def _distance(row: ConfigSummary) -> tuple[bool, bool, float]:

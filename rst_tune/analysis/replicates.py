@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from math import exp, hypot, isfinite, log, nan, sqrt
+from math import exp, hypot, isfinite, nan, sqrt
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -10,36 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rst_tune.analysis.features import FeatureEncoding
 from rst_tune.analysis.pareto import nondominated
-from rst_tune.analysis.replicate_model import PRIOR_DF, MeanPosterior, fit_means, nondominated_probability
-from rst_tune.analysis.surrogate import Surrogate
+from rst_tune.analysis.surrogate import MAX_LOG, Surrogate
 from rst_tune.records import Role, SchedulePreview, Search, Status, Trial, TrialConfig, scored_trials
 
-__all__ = [
-    "CONFIRMED",
-    "DISMISSED",
-    "ConfigSummary",
-    "Verdict",
-    "chance_error",
-    "diverged_trials",
-    "mean_posterior",
-    "settled_mask",
-    "summarize_configs",
-]
-
+Array = NDArray[np.float64]
 Verdict = Literal["confirmed", "uncertain", "dominated", "single seed"]
 
-CONFIRMED = 0.95
-DISMISSED = 0.05
-MIN_LIMITED = 3
-# An error below this share of the median counts as it: one without any wrong answer has no logarithm.
-LEAST_ERROR = 0.02
+CONFIRMED, DISMISSED = 0.95, 0.05
 # The level of the interval of an error.
 INTERVAL = 0.9
-MAX_HALF = 50.0  # of its width in logarithms, so that its end is finite
 # Seeds that a point of the front has at least, where the experiment does not say it.
 MIN_SEEDS = 3
+# Of the posterior, for probabilities and intervals: a probability of 0.05 has a standard error of 0.003.
+SAMPLES = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +31,11 @@ class ConfigSummary:
     """One configuration and its replicates. Errors are on the validation split.
 
     `error_mean` is measured over its own seeds; a diverged one counts with the error of chance. `error_posterior` is
-    the posterior mean of the surrogate, which shrinks a lucky single run towards its neighbours, and one of at least
-    `MIN_LIMITED` seeds by at most one standard error; without a surrogate it equals `error_mean`. The front is that of
-    the posterior errors. From `error_low` to `error_high` is the 90 % interval of the mean: that of the replicates,
-    with the noise of all of them pooled, around the posterior error, because the point may have been selected for its
-    luck. `seeds` came to an end, `seeds_total` with the diverged ones; `errors` and `seed_ids` have all of them.
-    `trial_key` is a replicate where there is one, because the models of replicates are kept.
+    the posterior mean of the surrogate, which takes all trials into account and shrinks a lucky one towards its
+    neighbours; without a surrogate it equals `error_mean`. The front is that of the posterior errors. From `error_low`
+    to `error_high` is the 90 % interval of the posterior, where there are two seeds. `seeds` came to an end,
+    `seeds_total` with the diverged ones; `errors` and `seed_ids` have all of them. `trial_key` is a replicate where
+    there is one, because the models of replicates are kept.
     """
 
     config_id: str
@@ -83,21 +66,18 @@ class ConfigSummary:
 def summarize_configs(search: Search, surrogate: Surrogate | None) -> list[ConfigSummary]:
     """Return every configuration that has a finished trial, in order of cost, then error.
 
-    P(non-dominated) is None while no configuration has two seeds: then the noise is unknown. It depends on replicates
-    alone: once confirmation began, only a replicated configuration may dominate another one, and the value of a single
-    run is the probability that it joins those.
+    P(non-dominated) is that of the surrogate's posterior, and only a settled configuration may dominate another one.
+    It is None without a surrogate, and while no configuration has two seeds: then the noise is unknown.
     """
     finished, chance = search.finished(), chance_error(search)
     rows = _summaries([*finished, *_diverged(search.trials, chance, {t.config_id for t in finished})])
-    rows = _with_posterior_errors(rows, surrogate, chance)
     settled = settled_mask(rows, search)
-    posterior = mean_posterior(rows, rows)
-    rows, chances = _with_intervals(rows, posterior), _chances(rows, settled, posterior)
-    likely = [s or chance is None or chance > DISMISSED for s, chance in zip(settled, chances, strict=True)]
-    members = _front(rows, likely) | _front(rows, settled)
+    if surrogate is not None and rows:
+        rows = _with_posterior(rows, settled, surrogate, chance)
+    members = _front(rows, [True] * len(rows)) | _front(rows, settled)
     rows = [
-        replace(row, p_nondominated=chance, on_front=bool(member), settled=able, verdict=_verdict(row, chance))
-        for row, chance, member, able in zip(rows, chances, members, settled, strict=True)
+        replace(row, on_front=bool(member), settled=able, verdict=_verdict(row))
+        for row, member, able in zip(rows, members, settled, strict=True)
     ]
     return sorted(rows, key=lambda r: (r.compute, r.error_posterior, r.config_id))
 
@@ -147,34 +127,30 @@ def settled_mask(rows: Sequence[ConfigSummary], search: Search) -> list[bool]:
     return enough if sum(enough) > 1 else [True] * len(rows)
 
 
-def mean_posterior(points: Sequence[ConfigSummary], rows: Sequence[ConfigSummary]) -> MeanPosterior | None:
-    """Return the joint posterior of the true errors of `points`, with the noise measured on all replicates of `rows`.
+def sample_errors(rows: Sequence[ConfigSummary], surrogate: Surrogate | None, count: int = SAMPLES) -> Array | None:
+    """Return joint samples of the true errors, one row per configuration; None where there is no surrogate.
 
-    A diverged seed is no noise: it would widen the intervals of all others. A configuration that has one enters with
-    its own mean and standard error. None where no configuration has two seeds.
+    Where seeds diverged, the errors of the others are scaled to the posterior error of all of them.
     """
-    chosen = {point.config_id for point in points}
-    everything = [*points, *(row for row in rows if row.seeds_total > 1 and row.config_id not in chosen)]
-    if not points or not any(row.seeds_total > 1 for row in everything):
+    if surrogate is None or not rows:
         return None
-    stable = [row for row in everything if not row.diverged]
-    stable = stable if any(row.seeds_total > 1 for row in stable) else everything
-    lowest = LEAST_ERROR * (float(np.median([row.error_mean for row in stable])) or LEAST_ERROR)
-    errors = [{s: log(max(e, lowest)) for s, e in zip(row.seed_ids, row.errors, strict=True)} for row in stable]
-    configs = [row.config for row in stable]
-    features = FeatureEncoding.of(configs).encode(configs)
-    # The regression is linear, the error is not: length, effect and strain enter with their squares.
-    features = np.column_stack([features, features[:, :3] ** 2])
-    posterior = fit_means(errors, features)
-    place = {row.config_id: k for k, row in enumerate(stable)}
-    found = posterior.subset(np.array([place.get(point.config_id, 0) for point in points]))
-    for k, point in enumerate(points):
-        if point.config_id not in place:
-            relative = (point.error_sem or 0.0) / point.error_mean
-            found.mean[k], found.scale[k], found.weights[k] = log(point.error_mean), relative, 0.0
-            found.total[k] = relative
-            found.df[k] = point.seeds_total - 1 + PRIOR_DF
-    return found
+    configs = [row.config for row in rows]
+    scale = np.array([row.error_posterior for row in rows]) / surrogate.errors(configs)
+    return np.asarray(surrogate.sample(configs, count) * scale[:, None])
+
+
+def _p_nondominated(rows: Sequence[ConfigSummary], rivals: Sequence[bool], surrogate: Surrogate) -> Array:
+    """Return for each configuration the probability that no rival of at most its cost has a lower true error."""
+    chances = np.zeros(len(rows))
+    able = surrogate.contenders([row.config for row in rows])
+    samples = sample_errors([rows[i] for i in able], surrogate)
+    if samples is not None:
+        costs = np.array([rows[i].compute for i in able])
+        lowest = np.minimum.accumulate(np.where(np.array(rivals)[able, None], samples, np.inf), axis=0)
+        # Among equal costs, the last row holds the minimum over all of them.
+        last = np.searchsorted(costs, costs, side="right") - 1
+        chances[able] = (samples <= lowest[last]).mean(axis=1)
+    return chances
 
 
 def _summaries(trials: Sequence[Trial]) -> list[ConfigSummary]:
@@ -222,64 +198,40 @@ def _sem(values: Sequence[float]) -> float | None:
     return stdev(values) / sqrt(len(values)) if len(values) > 1 else None
 
 
-def _with_posterior_errors(
-    rows: list[ConfigSummary], surrogate: Surrogate | None, chance: float
+def _with_posterior(
+    rows: list[ConfigSummary], settled: Sequence[bool], surrogate: Surrogate, chance: float
 ) -> list[ConfigSummary]:
-    if surrogate is None or not rows:
+    """Return the summaries with posterior error, interval and P(non-dominated)."""
+    means, sds = surrogate.log_errors([row.config for row in rows])
+    width = float(stats.t.ppf(0.5 + INTERVAL / 2, surrogate.df))
+    rows = [_shrunk(row, m, s, width, chance) for row, m, s in zip(rows, means.tolist(), sds.tolist(), strict=True)]
+    if not any(row.seeds_total > 1 for row in rows):
         return rows
-    mean, sd = surrogate.log_errors([row.config for row in rows])
-    noise = _noise(rows) or surrogate.noise_sd
-    return [_with_posterior(row, exp(m), exp(m) * s, noise, chance) for row, m, s in zip(rows, mean, sd, strict=True)]
+    chances = _p_nondominated(rows, settled, surrogate).tolist()
+    return [replace(row, p_nondominated=p) for row, p in zip(rows, chances, strict=True)]
 
 
-def _noise(rows: Sequence[ConfigSummary]) -> float | None:
-    """Return the relative standard deviation between seeds, pooled over replicates; None where it is not known."""
-    replicated = [r for r in rows if r.seeds_total > 1 and not r.diverged and r.error_mean > 0]
-    squares = sum((e / r.error_mean - 1) ** 2 for r in replicated for e in r.errors)
-    return sqrt(squares / sum(r.seeds_total - 1 for r in replicated)) if squares else None
+def _shrunk(row: ConfigSummary, mean: float, sd: float, width: float, chance: float) -> ConfigSummary:
+    """Return the summary with the posterior of its error, from mean and deviation of its logarithm.
 
+    `width` is that of the interval, in standard deviations.
 
-def _with_posterior(row: ConfigSummary, error: float, sd: float, noise: float, chance: float) -> ConfigSummary:
-    """Return the summary with the surrogate's error, limited by what its replicates measured.
-
-    The limit of one standard error is that of Efron and Morris (limited translation estimators, 1972): it keeps most of
-    the gain of shrinking and bounds the harm where a configuration is unlike its neighbours. Where seeds diverged, the
-    surrogate's error is that of the others.
+    Where seeds diverged, the surrogate's error is that of the others: the share that diverged has the error of chance.
     """
-    total, share = row.seeds_total, row.diverged / row.seeds_total
-    if total >= MIN_LIMITED and not row.diverged:
-        width = max(row.error_sem or 0.0, noise * row.error_mean / sqrt(total))
-        error = min(max(error, row.error_mean - width), row.error_mean + width)
+    error, spread, share = exp(mean), exp(mean) * sd, row.diverged / row.seeds_total
     if row.diverged:
         error = min(error, chance)
-        spread = (chance - error) * sqrt(share * (1 - share) / total)
-        error, sd = (1 - share) * error + share * chance, hypot((1 - share) * sd, spread)
-    return replace(row, error_posterior=float(error), error_posterior_sd=float(sd))
+        spread = hypot((1 - share) * spread, (chance - error) * sqrt(share * (1 - share) / row.seeds_total))
+        error = (1 - share) * error + share * chance
+    half = exp(min(width * spread / error, MAX_LOG))
+    low, high = (error / half, error * half) if row.seeds_total > 1 else (None, None)
+    return replace(row, error_posterior=error, error_posterior_sd=spread, error_low=low, error_high=high)
 
 
-def _verdict(row: ConfigSummary, chance: float | None) -> Verdict:
+def _verdict(row: ConfigSummary) -> Verdict:
+    chance = row.p_nondominated
     if row.seeds_total < 2 or chance is None:
         return "single seed"
     if row.diverged and chance > DISMISSED:
         return "uncertain"
     return "confirmed" if chance >= CONFIRMED else "dominated" if chance <= DISMISSED else "uncertain"
-
-
-def _with_intervals(rows: Sequence[ConfigSummary], posterior: MeanPosterior | None) -> list[ConfigSummary]:
-    if posterior is None:
-        return list(rows)
-    half = stats.t.ppf(0.5 + INTERVAL / 2, posterior.df) * posterior.total
-    return [
-        replace(row, error_low=row.error_posterior * exp(-h), error_high=row.error_posterior * exp(min(h, MAX_HALF)))
-        if row.seeds_total > 1
-        else row
-        for row, h in zip(rows, half.tolist(), strict=True)
-    ]
-
-
-def _chances(rows: Sequence[ConfigSummary], rivals: list[bool], posterior: MeanPosterior | None) -> list[float | None]:
-    if posterior is None:
-        return [None] * len(rows)
-    costs = [row.compute for row in rows]
-    chances: list[float | None] = nondominated_probability(posterior, costs, rivals).tolist()
-    return chances

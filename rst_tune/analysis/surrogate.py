@@ -9,136 +9,104 @@ The logarithm of the error of a configuration x is
         q/(1 + q)                       the loss of a training that breaks down
     q = (k·strain / (S·horizon^A))^6    short trainings break down at a smaller strain
 
-with a normal prior over the coefficients b, a Matérn 5/2 process f with one length scale per group of features (rough
-where trainings are proposed, smooth where errors are predicted), and one scale k per task, because radii are not
-comparable between tasks. The prior of b is wide enough to learn that sharpness-aware training does not pay. Trainings
-of one seed share v (the split, the wrong labels, the initial weights), the more, the more alike they are: most of the
-noise is common to them, so configurations that share seeds are compared more exactly.
+with a normal prior over the coefficients b, a Matérn 5/2 process f with one length scale, and one scale k per task,
+because radii are not comparable between tasks. The prior of b is wide enough to learn that sharpness-aware training
+does not pay. Trainings of one seed share v (the split, the wrong labels, the initial weights), the more, the more alike
+they are: most of the noise is common to them, so configurations that share seeds are compared more exactly.
 
 Errors above the worst baseline's are clipped: such a training is of no use, and its exact error would only widen the
-scale. `errors` and `log_errors` are about the true mean error; `interval` is about a single
-training, with the noise between seeds that the same fit estimates.
+scale. So are those far above the lower quartile where no baseline was trained. All predictions are about the true mean
+error over seeds.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, special, stats
+from scipy import linalg, special
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
-from rst_tune.analysis.features import FeatureEncoding, bounded
+from rst_tune.analysis import pareto
+from rst_tune.analysis.features import FeatureEncoding, numbers_of
 from rst_tune.errors import InputError
 from rst_tune.records import Prior, Role, Trial, TrialConfig
 
-__all__ = [
-    "EXPLORING",
-    "MIN_TRIALS",
-    "NO_SEED",
-    "PRIOR",
-    "SMOOTHNESS",
-    "KernelParams",
-    "Surrogate",
-    "basis",
-    "fit_surrogate",
-    "transformed",
-]
-
 Array = NDArray[np.float64]
 
-MIN_TRIALS = 4
+MIN_TRIALS = 2
 NO_SEED = -1  # one that no other training has
-MAX_TRIALS = 200  # the fit costs the cube of this
-MIN_RELATIVE_ERROR = 1e-4  # of the median: an error of 0 has no logarithm
+# The kernel parameters are fitted to at most this many trials (the time is the cube of it, some forty times), and the
+# posterior is that of at most so many.
+MAX_FITTED, MAX_TRIALS = 200, 1000
 CLIP = 1.1  # times the worst baseline
 
-# The prior of the coefficients b: mean and standard deviation for 1 (about the median target), L, L², gain, loss.
-# The rounded mean and spread over the seven tasks of the suite: `python experiments/benchmarks/suite/prior.py`.
-MEAN_PRIOR = np.array([0.0, 0.0, 0.05, 0.2, 0.5])
-MEAN_SD = np.array([0.5, 0.3, 0.1, 0.4, 0.2])
-STRAIN_LIMIT, STRAIN_EXPONENT = 2.7, 0.4
-MAX_STRAIN_RATIO = 20.0  # its sixth power is finite; beyond it q/(1 + q) is 1
-# The prior of the kernel parameters, as logarithms with one standard deviation each.
-AMPLITUDE, NOISE, SCALE, LENGTH = 0.2, 0.15, 1.0, 1.0
-# The share of the noise variance that trainings of one seed have in common, and the part of it that only similar
-# configurations have in common. On the suite's tasks trainings of one seed and length share 0.68 to 0.97, those of one
-# seed and any length 0.30 to 0.75 (`python experiments/benchmarks/suite/prior.py`).
-SEED_SHARE = 0.9
-LOCAL_SEED_SHARE = 0.5
-PRIOR_SD = np.array([0.4, 0.4, 0.5, 0.3, 1.0])
-# The shipped prior: that of a search without earlier ones.
-PRIOR = Prior.model_validate(
-    {
-        "mean": MEAN_PRIOR.tolist(),
-        "mean_sd": MEAN_SD.tolist(),
-        "kernel": [AMPLITUDE, NOISE, SCALE, LENGTH, SEED_SHARE],
-        "kernel_sd": PRIOR_SD.tolist(),
-    }
+# The shipped prior: that of a search without earlier ones. `mean` and `mean_sd` are the rounded mean and spread, over
+# the tasks of the suite, of the coefficients b (1 about the median target, L, L², gain, loss); the seed's share was
+# measured there, too: `python experiments/benchmarks/suite/prior.py`. One length of 3 to 4 delivers as good a front as
+# seven learnt ones, one per kind of feature (docs/log.md).
+PRIOR = Prior(
+    mean=(0.0, 0.0, 0.05, 0.2, 0.5),
+    mean_sd=(0.5, 0.3, 0.1, 0.4, 0.2),
+    kernel=(0.15, 0.1, 1.0, 4.0, 0.9),  # amplitude, noise, scale, length, share of the seed
+    kernel_sd=(0.6, 1.0, 0.5, 0.6, 1.0),
 )
-# One length per group, in units of its features: length, effect, strain, lateness, radius, kind, options.
-LENGTHS = np.array([1.5, 1.5, 1.5, 1.0, 1.5, 1.2, 2.0])
-# What multiplies the lengths of effect, strain, lateness and radius. Errors are predicted by a smooth process: the
-# front that the same trainings deliver has 0.963 instead of 0.957 of the best known hypervolume, and its claim is
-# nearer to the truth (worlds 300 to 307 of the suite; 5 and 10 have 0.962 and 0.964). Trainings are proposed, and
-# chosen for replicates, by a rough one: a smooth process looks less far beyond what it has (docs/log.md).
-SMOOTHNESS, EXPLORING = 3.0, 1.0
-SMOOTHED = np.array([False, True, True, True, True, False, False])
-# The number of stable trainings that the prior of the divergence model is worth, and its length scale.
-DIVERGENCE_LENGTH, STABLE_PSEUDOCOUNT = 0.5, 10.0
-MAX_ITERATIONS, STEP, MIN_VARIANCE = 15, 1e-5, 1e-12
-CURVATURE_STEP = 1e-3
+STRAIN_LIMIT, STRAIN_EXPONENT = 2.7, 0.4  # S and A
+MAX_STRAIN_RATIO = 20.0  # its sixth power is finite; beyond it q/(1 + q) is 1
+# The part of v that only similar configurations have in common: trainings of one seed and length share 0.68 to 0.97 of
+# the noise, those of one seed and any length 0.30 to 0.75 (`prior.py`).
+LOCAL_SEED_SHARE = 0.5
+# Beyond this many standard deviations a configuration is taken never to be on the front.
+CONTENDER_SDS = 3.0
+STEP, MIN_VARIANCE = 1e-5, 1e-12
+MAX_LOG = 50.0  # of an error: its exponential is finite
 
 
 @dataclass(frozen=True)
 class KernelParams:
-    """Standard deviation of the process, noise between seeds, scale of the task, a factor on all lengths, and the share
-    of the noise variance that is common to the trainings of one seed.
+    """Standard deviation of the process, noise between seeds, scale of the task, length scale, and the share of the
+    noise variance that is common to the trainings of one seed.
     """
 
-    amplitude: float = AMPLITUDE
-    noise: float = NOISE
-    scale: float = SCALE
-    length: float = LENGTH
-    seed_share: float = SEED_SHARE
+    amplitude: float
+    noise: float
+    scale: float
+    length: float
+    seed_share: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Design:
     """Configurations as arrays: computed once, whatever the kernel parameters."""
 
-    horizon: Array
-    effect: Array
-    strain: Array
+    columns: Array
+    """Horizon, effect and strain."""
     features: Array
-    """Divided by the lengths of their groups."""
-
-    def __len__(self) -> int:
-        return len(self.horizon)
 
     def basis(self, scale: float) -> Array:
         """Return φ, one row per configuration."""
-        return _basis(self.horizon, self.effect, self.strain, scale)
+        horizon, effect, strain = self.columns.T
+        octaves = np.log2(horizon)
+        q = np.minimum(scale * strain / (STRAIN_LIMIT * horizon**STRAIN_EXPONENT), MAX_STRAIN_RATIO) ** 6
+        gain = np.tanh(scale * effect) / (1 + q)
+        return np.column_stack([np.ones(len(horizon)), octaves, octaves**2, gain, q / (1 + q)])
 
     def distances(self, other: "_Design") -> Array:
-        """Return √5 times the distances of the features, in units of the length scales."""
+        """Return √5 times the distances of the features."""
         squares = (self.features**2).sum(axis=1)[:, None] + (other.features**2).sum(axis=1)[None, :]
         return np.asarray(np.sqrt(5 * np.maximum(squares - 2 * self.features @ other.features.T, 0.0)))
 
 
-def _basis(horizon: Array, effect: Array, strain: Array, scale: float) -> Array:
-    octaves = np.log2(horizon)
-    q = np.minimum(scale * strain / (STRAIN_LIMIT * horizon**STRAIN_EXPONENT), MAX_STRAIN_RATIO) ** 6
-    gain = np.tanh(scale * effect) / (1 + q)
-    return np.column_stack([np.ones(len(horizon)), octaves, octaves**2, gain, q / (1 + q)])
+def _design(configs: Sequence[TrialConfig], encoding: FeatureEncoding | None = None) -> _Design:
+    columns = numbers_of(configs)[:, :3]
+    return _Design(columns=columns, features=columns[:, :0] if encoding is None else encoding.encode(configs))
 
 
 def basis(configs: Sequence[TrialConfig], scale: float) -> Array:
     """Return φ of the prior mean with the task's scale k, one row per configuration: 1, L, L², gain, loss."""
-    rows = np.array([(c.horizon, bounded(c.effect), bounded(c.strain)) for c in configs]).reshape(-1, 3)
-    return _basis(rows[:, 0], rows[:, 1], rows[:, 2], scale)
+    return _design(configs).basis(scale)
 
 
 def _matern(distance: Array) -> Array:
@@ -158,33 +126,18 @@ class Surrogate:
     seeds: NDArray[np.int64]
     target: Array
     base: float
-    errors_seen: Array
-    outlier: float
     prior: Prior = PRIOR
-    smoothness: float = SMOOTHNESS
-
-    @property
-    def kernel_params(self) -> KernelParams:
-        """What was fitted: given to `fit_surrogate`, it is not fitted again."""
-        return self.params
-
-    @property
-    def noise_sd(self) -> float:
-        """The standard deviation of log error between seeds."""
-        return self.params.noise
-
-    def _design(self, configs: Sequence[TrialConfig], smoothness: float | None = None) -> _Design:
-        lengths = LENGTHS * np.where(SMOOTHED, smoothness or self.smoothness, 1.0)
-        return _Design(
-            horizon=np.array([c.horizon for c in configs]),
-            effect=np.array([bounded(c.effect) for c in configs]),
-            strain=np.array([bounded(c.strain) for c in configs]),
-            features=self.encoding.encode(configs) / lengths[list(self.encoding.groups)],
-        )
 
     @cached_property
-    def _own(self) -> _Design:
-        return self._design(self.configs)
+    def design(self) -> _Design:
+        """The trained configurations."""
+        return _design(self.configs, self.encoding)
+
+    @cached_property
+    def df(self) -> float:
+        """Degrees of freedom of the noise: the replicates, and what the prior of its logarithm is worth."""
+        replicates = len(self.configs) - len({config.identity for config in self.configs})
+        return replicates + 0.5 / self.prior.kernel_sd[1] ** 2
 
     def _covariance(self, left: _Design, right: _Design) -> Array:
         """Return the prior covariance of the true log errors."""
@@ -198,77 +151,62 @@ class Surrogate:
         return np.asarray(self.params.amplitude**2 + (rows**2).sum(axis=1))
 
     def _mean(self, design: _Design) -> Array:
-        return np.asarray(self.base + design.basis(self.params.scale) @ self.prior.mean)
-
-    @cached_property
-    def _lower(self) -> Array:
-        """The Cholesky factor of the covariance of the targets. The bounds of the noise keep it well conditioned."""
-        share = self.params.seed_share
-        noise = share * _same_seed(self.seeds, self._own.distances(self._own)) + (1 - share) * np.eye(len(self.seeds))
-        covariance = self._covariance(self._own, self._own) + self.params.noise**2 * noise
-        return linalg.cholesky(covariance, lower=True, check_finite=False)
-
-    @cached_property
-    def _weights(self) -> Array:
-        return np.asarray(linalg.cho_solve((self._lower, True), self.target - self._mean(self._own)))
-
-    def _half_solved(self, design: _Design) -> tuple[Array, Array]:
-        """Return the posterior mean, and the part of the covariance's square root that the targets explain."""
-        cross = self._covariance(design, self._own)
-        half = linalg.solve_triangular(self._lower, cross.T, lower=True, check_finite=False)
-        return np.asarray(self._mean(design) + cross @ self._weights), half
-
-    def posterior(self, configs: Sequence[TrialConfig]) -> tuple[Array, Array]:
-        """Return mean and covariance of the true log errors, diverged seeds not included."""
-        design = self._design(configs)
-        mean, half = self._half_solved(design)
-        return mean, np.asarray(self._covariance(design, design) - half.T @ half)
-
-    def marginals(self, configs: Sequence[TrialConfig]) -> tuple[Array, Array]:
-        """Return mean and standard deviation of each true log error, diverged seeds not included."""
-        design = self._design(configs)
-        mean, half = self._half_solved(design)
-        return mean, np.sqrt(np.maximum(self._variance(design) - (half**2).sum(axis=0), MIN_VARIANCE))
-
-    def coefficients(self) -> tuple[Array, Array]:
-        """Return the posterior mean and covariance of the coefficients b."""
-        spread = np.diag(np.square(self.prior.mean_sd))
-        cross = spread @ self._own.basis(self.params.scale).T
-        half = linalg.solve_triangular(self._lower, cross.T, lower=True, check_finite=False)
-        return np.asarray(self.prior.mean + cross @ self._weights), np.asarray(spread - half.T @ half)
-
-    def kernel_posterior(self) -> tuple[Array, Array]:
-        """Return the fitted kernel parameters (logarithms, and the logit of the share) and their posterior precision.
-
-        The precision is the curvature of the objective, by differences of its gradient.
-        """
-        theta = transformed(astuple(self.params))
-        objective = _objective(self)
-        steps = CURVATURE_STEP * np.eye(len(theta))
-        rows = [(objective(theta + h)[1] - objective(theta - h)[1]) / (2 * CURVATURE_STEP) for h in steps]
-        return theta, np.asarray((np.array(rows) + np.array(rows).T) / 2)
-
-    def log_errors(self, configs: Sequence[TrialConfig]) -> tuple[Array, Array]:
-        """Return mean and standard deviation of the logarithm of each configuration's true mean error.
+        """Return the prior mean of the true errors' logarithms.
 
         A mean over seeds lies above the exponential of the mean logarithm, by half of the variance between seeds.
         """
-        mean, sd = self.marginals(configs)
-        return mean + 0.5 * self.noise_sd**2, sd
+        return np.asarray(self.base + design.basis(self.params.scale) @ self.prior.mean + 0.5 * self.params.noise**2)
+
+    @cached_property
+    def lower(self) -> Array:
+        """The Cholesky factor of the covariance of the targets. The bounds of the noise keep it well conditioned."""
+        share, own = self.params.seed_share, self.design
+        noise = share * _same_seed(self.seeds, own.distances(own)) + (1 - share) * np.eye(len(self.seeds))
+        covariance = self._covariance(own, own) + self.params.noise**2 * noise
+        return linalg.cholesky(covariance, lower=True, check_finite=False)
+
+    @cached_property
+    def weights(self) -> Array:
+        """The covariance of the targets, inverted, times their deviations from the prior mean."""
+        residual = self.target + 0.5 * self.params.noise**2 - self._mean(self.design)
+        return np.asarray(linalg.cho_solve((self.lower, True), residual))
+
+    def solved(self, cross: Array) -> Array:
+        """Return the part of a covariance's square root that the targets explain, from the covariance with them."""
+        return np.asarray(linalg.solve_triangular(self.lower, cross.T, lower=True, check_finite=False))
+
+    def _half_solved(self, design: _Design) -> tuple[Array, Array]:
+        cross = self._covariance(design, self.design)
+        return np.asarray(self._mean(design) + cross @ self.weights), self.solved(cross)
+
+    def log_errors(self, configs: Sequence[TrialConfig]) -> tuple[Array, Array]:
+        """Return mean and standard deviation of the logarithm of each configuration's true error."""
+        design = _design(configs, self.encoding)
+        mean, half = self._half_solved(design)
+        return mean, np.sqrt(np.maximum(self._variance(design) - (half**2).sum(axis=0), MIN_VARIANCE))
 
     def errors(self, configs: Sequence[TrialConfig]) -> Array:
         """Return the posterior mean error of each configuration."""
         return np.asarray(np.exp(self.log_errors(configs)[0]))
 
-    def interval(self, configs: Sequence[TrialConfig], level: float = 0.9) -> tuple[Array, Array]:
-        """Return lower and upper ends of the interval of the error of one training of each configuration.
+    def sample(self, configs: Sequence[TrialConfig], count: int) -> Array:
+        """Return `count` joint samples of the true errors, one row per configuration, always the same ones.
 
-        Where a training diverges with more than half of the remaining probability, the upper end is infinite.
+        The logarithms have a t distribution: the noise is not known exactly.
         """
-        mean, sd = self.marginals(configs)
-        half = float(stats.norm.ppf(0.5 + level / 2)) * np.hypot(sd, self.noise_sd)
-        diverges = self.divergence_probability(configs) > (1 - level) / 2
-        return np.exp(mean - half), np.where(diverges, np.inf, np.exp(mean + half))
+        design = _design(configs, self.encoding)
+        mean, half = self._half_solved(design)
+        covariance, rng = self._covariance(design, design) - half.T @ half, np.random.default_rng(0)
+        away = rng.multivariate_normal(np.zeros(len(mean)), covariance, count, check_valid="ignore", method="eigh").T
+        away *= np.sqrt(self.df / rng.chisquare(self.df, count))
+        return np.exp(np.clip(mean[:, None] + away, -MAX_LOG, MAX_LOG))
+
+    def contenders(self, configs: Sequence[TrialConfig]) -> NDArray[np.intp]:
+        """Return the indices of those that may be on the front, by compute."""
+        order = np.argsort([config.compute for config in configs], kind="stable")
+        mean, sd = self.log_errors([configs[i] for i in order])
+        highest = np.minimum.accumulate(mean + CONTENDER_SDS * sd)
+        return order[mean - CONTENDER_SDS * sd <= highest]
 
     def lookahead(
         self,
@@ -285,12 +223,10 @@ class Surrogate:
         configurations were trained with says more, because most of its noise is known from them. Of `repeats` trainings
         the noise of the mean is that much smaller in variance.
         """
-        rows, columns = self._design(delivered), self._design(candidates)
+        rows, columns = (_design(configs, self.encoding) for configs in (delivered, candidates))
         mean, half = self._half_solved(rows)
         own_mean, own_half = self._half_solved(columns)
-        shared = _same_seed(seeds, columns.distances(self._own), self.seeds)
-        noise = self.params.noise**2 * self.params.seed_share * shared
-        outcome = own_half + linalg.solve_triangular(self._lower, noise.T, lower=True, check_finite=False)
+        outcome = own_half + self.solved(self._seed_noise(columns, seeds))
         prior = self._variance(columns)
         variance = prior + self.params.noise**2 - (outcome**2).sum(axis=0)
         without_noise = prior - (own_half**2).sum(axis=0)
@@ -302,65 +238,96 @@ class Surrogate:
         """Return the surrogate as if each had been trained on its seed, with the predicted error as the result."""
         if not configs:
             return self
-        design, numbers = self._design(configs), np.array(seeds, dtype=np.int64)
-        shared = _same_seed(numbers, design.distances(self._own), self.seeds)
-        noise = self.params.noise**2 * self.params.seed_share * shared
-        predicted = self._half_solved(design)[0] + noise @ self._weights
+        design, numbers = _design(configs, self.encoding), np.array(seeds, dtype=np.int64)
+        expected = self._half_solved(design)[0] - 0.5 * self.params.noise**2
+        predicted = expected + self._seed_noise(design, numbers) @ self.weights
         return replace(
             self,
             configs=(*self.configs, *configs),
             seeds=np.append(self.seeds, numbers),
             target=np.append(self.target, predicted),
-            errors_seen=np.append(self.errors_seen, np.exp(predicted)),
         )
 
-    def divergence_probability(self, configs: Sequence[TrialConfig]) -> Array:
-        """Return the probability that a training diverges."""
-        diverged = np.asarray(self.errors_seen > self.outlier, dtype=np.float64)
-        near, seen = (self._design(c, smoothness=1.0) for c in (configs, self.configs))
-        weight = _matern(near.distances(seen) / DIVERGENCE_LENGTH)
-        return np.asarray(weight @ diverged / (STABLE_PSEUDOCOUNT + weight.sum(axis=1)))
+    def _seed_noise(self, design: _Design, seeds: NDArray[np.int64]) -> Array:
+        """Return the covariance of the noise of further trainings with that of the targets."""
+        shared = _same_seed(seeds, design.distances(self.design), self.seeds)
+        return np.asarray(self.params.noise**2 * self.params.seed_share * shared)
+
+    def objective(self) -> Callable[[Array], tuple[float, Array]]:
+        """Return the negative log posterior density of the kernel parameters, and its gradient, as a function.
+
+        It takes them as `transformed` returns them. With K the covariance of the targets, r their residual and
+        a = K⁻¹r, the derivative of (rᵀa + log|K|)/2 is tr((K⁻¹ - aaᵀ)·dK)/2 - aᵀ·dmean.
+        """
+        design, target, identity = self.design, self.target - self.base, np.eye(len(self.target))
+        distances = design.distances(design)
+        same_seed = _same_seed(self.seeds, distances)
+        mean, spread = np.array(self.prior.mean), np.square(self.prior.mean_sd)
+        centre, kernel_sd = transformed(self.prior.kernel), np.array(self.prior.kernel_sd)
+
+        def objective(theta: Array) -> tuple[float, Array]:
+            amplitude, noise, scale, length = np.exp(theta[:4])
+            share = float(special.expit(theta[4]))
+            noisy = share * same_seed + (1 - share) * identity
+            scaled = distances / length
+            smooth = amplitude**2 * _matern(scaled)
+            slope = amplitude**2 * scaled**2 * (1 + scaled) / 3 * np.exp(-scaled)
+            basis = design.basis(scale)
+            change = (design.basis(scale * np.exp(STEP)) - design.basis(scale * np.exp(-STEP))) / (2 * STEP)
+            lower = linalg.cholesky(smooth + (basis * spread) @ basis.T + noise**2 * noisy, lower=True)
+            residual = target - basis @ mean
+            inverse = linalg.cho_solve((lower, True), identity, check_finite=False)
+            weights = inverse @ residual
+            outer = inverse - np.outer(weights, weights)
+            by_scale = float(np.sum((outer @ change) * basis * spread) - weights @ change @ mean)
+            gradient = [float(np.sum(outer * smooth)), noise**2 * float(np.sum(outer * noisy)), by_scale]
+            gradient.append(0.5 * float(np.sum(outer * slope)))
+            gradient.append(0.5 * noise**2 * share * (1 - share) * float(np.sum(outer * (same_seed - identity))))
+            away = (theta - centre) / kernel_sd
+            value = 0.5 * float(residual @ weights) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(away @ away)
+            return value, np.array(gradient) + away / kernel_sd
+
+        return objective
 
 
 def fit_surrogate(
     trials: Sequence[Trial],
     *,
     kernel_params: KernelParams | None = None,
-    known: Sequence[TrialConfig] = (),
+    encoding: FeatureEncoding | None = None,
     prior: Prior = PRIOR,
-    smoothness: float = SMOOTHNESS,
 ) -> Surrogate:
-    """Return the surrogate of finished trials; of more than 200 it uses the baselines, the replicates and a sample.
+    """Return the surrogate of finished trials; of too many it uses some (`thinned`).
 
     Args:
         trials: finished trials, at least `MIN_TRIALS`.
         kernel_params: those of an earlier surrogate; they are not fitted again.
-        known: configurations that will be predicted although no trial of their rule may have finished.
+        encoding: of everything that will be predicted; None: of the trials.
         prior: the shipped one, or one that was learnt from earlier searches.
-        smoothness: of the process in the numbers of the ascents; `EXPLORING` to propose trainings.
     """
     if len(trials) < MIN_TRIALS:
         raise InputError(f"a surrogate needs {MIN_TRIALS} finished trials, but there are {len(trials)}: run more")
-    used = _sample(trials)
+    used = thinned(trials, MAX_TRIALS)
     errors = np.array([float(t.error or 0.0) for t in used])
-    errors = np.maximum(errors, MIN_RELATIVE_ERROR * (float(np.median(errors)) or 1.0))
-    outlier = 3.0 * float(np.quantile(errors, 0.25))
-    worst = max((e for t, e in zip(used, errors, strict=True) if t.config.is_base), default=outlier / CLIP)
-    target = np.log(np.minimum(errors, CLIP * worst))
+    # An error of 0 has no logarithm.
+    errors = np.maximum(errors, 1e-4 * (float(np.median(errors)) or 1.0))
+    baselines = [e for t, e in zip(used, errors, strict=True) if t.config.is_base]
+    limit = CLIP * max(baselines) if baselines else 3 * float(np.quantile(errors, 0.25))
+    target = np.log(np.minimum(errors, limit))
     surrogate = Surrogate(
-        encoding=FeatureEncoding.of([*(t.config for t in trials), *known]),
+        encoding=encoding or FeatureEncoding.of([t.config for t in trials]),
         params=kernel_params or KernelParams(*prior.kernel),
         configs=tuple(t.config for t in used),
         seeds=np.array([t.seed for t in used], dtype=np.int64),
         target=target,
         base=float(np.median(target)),
-        errors_seen=errors,
-        outlier=max(outlier, CLIP * worst),
         prior=prior,
-        smoothness=smoothness,
     )
     if kernel_params is not None:
         return surrogate
+    if len(trials) > MAX_FITTED:
+        few = fit_surrogate(thinned(trials, MAX_FITTED), encoding=surrogate.encoding, prior=prior)
+        return replace(surrogate, params=few.params)
     with threadpool_limits(1):  # several times faster than many threads for matrices this small
         return replace(surrogate, params=_maximum_a_posteriori(surrogate))
 
@@ -369,9 +336,8 @@ def _maximum_a_posteriori(surrogate: Surrogate) -> KernelParams:
     """Return the kernel parameters of highest posterior density."""
     centre = transformed(surrogate.prior.kernel)
     bounds = [(c - 4 * s, c + 4 * s) for c, s in zip(centre, surrogate.prior.kernel_sd, strict=True)]
-    objective = _objective(surrogate)
-    found = minimize(objective, centre, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": MAX_ITERATIONS})
-    amplitude, noise, scale, length = (float(value) for value in np.exp(found.x[:4]))
+    found = minimize(surrogate.objective(), centre, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 30})
+    amplitude, noise, scale, length = np.exp(found.x[:4]).tolist()
     return KernelParams(amplitude, noise, scale, length, float(special.expit(found.x[4])))
 
 
@@ -380,64 +346,22 @@ def transformed(kernel: Sequence[float]) -> Array:
     return np.append(np.log(kernel[:4]), special.logit(kernel[4]))
 
 
-def _objective(surrogate: Surrogate) -> Callable[[Array], tuple[float, Array]]:
-    return _negative_log_posterior(
-        surrogate._own,
-        _same_seed(surrogate.seeds, surrogate._own.distances(surrogate._own)),
-        surrogate.target - surrogate.base,
-        surrogate.prior,
-    )
-
-
 def _same_seed(seeds: NDArray[np.int64], distances: Array, others: NDArray[np.int64] | None = None) -> Array:
     """Return the correlation of v between trainings: 0 for different seeds, and 1 for one configuration and seed."""
     columns = seeds if others is None else others
     same = (seeds[:, None] == columns[None, :]) & (seeds >= 0)[:, None]
     same = same | np.eye(len(seeds), dtype=bool) if others is None else same
-    return np.asarray(same * (1 - LOCAL_SEED_SHARE + LOCAL_SEED_SHARE * _matern(distances)))
+    return np.asarray(same * (1 - LOCAL_SEED_SHARE + LOCAL_SEED_SHARE * _matern(distances / PRIOR.kernel[3])))
 
 
-def _negative_log_posterior(
-    design: _Design, same_seed: Array, target: Array, prior: Prior
-) -> Callable[[Array], tuple[float, Array]]:
-    """Return the function from the logarithms of the kernel parameters (and the logit of the share) to the objective
-    and its gradient.
+def thinned(trials: Sequence[Trial], count: int) -> list[Trial]:
+    """Return at most `count` trials: the front as measured, baselines and replicates first, then the latest.
 
-    With K the covariance of the targets, r their residual and a = K⁻¹r, the derivative of (rᵀa + log|K|)/2 is
-    tr((K⁻¹ - aaᵀ)·dK)/2 - aᵀ·dmean.
+    Proposals concentrate where the front is, so the latest trials are near it.
     """
-    distances, identity = design.distances(design), np.eye(len(design))
-    mean, spread = np.array(prior.mean), np.square(prior.mean_sd)
-    centre, kernel_sd = transformed(prior.kernel), np.array(prior.kernel_sd)
-
-    def objective(theta: Array) -> tuple[float, Array]:
-        amplitude, noise, scale, length = np.exp(theta[:4])
-        share = float(special.expit(theta[4]))
-        noisy = share * same_seed + (1 - share) * identity
-        scaled = distances / length
-        smooth, slope = amplitude**2 * _matern(scaled), amplitude**2 * scaled**2 * (1 + scaled) / 3 * np.exp(-scaled)
-        basis = design.basis(scale)
-        change = (design.basis(scale * np.exp(STEP)) - design.basis(scale * np.exp(-STEP))) / (2 * STEP)
-        lower = linalg.cholesky(smooth + (basis * spread) @ basis.T + noise**2 * noisy, lower=True)
-        residual = target - basis @ mean
-        inverse = linalg.cho_solve((lower, True), identity, check_finite=False)
-        weights = inverse @ residual
-        outer = inverse - np.outer(weights, weights)
-        by_scale = float(np.sum((outer @ change) * basis * spread) - weights @ change @ mean)
-        gradient = [float(np.sum(outer * smooth)), noise**2 * float(np.sum(outer * noisy)), by_scale]
-        gradient.append(0.5 * float(np.sum(outer * slope)))
-        gradient.append(0.5 * noise**2 * share * (1 - share) * float(np.sum(outer * (same_seed - identity))))
-        away = (theta - centre) / kernel_sd
-        value = 0.5 * float(residual @ weights) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(away @ away)
-        return value, np.array(gradient) + away / kernel_sd
-
-    return objective
-
-
-def _sample(trials: Sequence[Trial]) -> list[Trial]:
-    """Return at most `MAX_TRIALS` trials: baselines and replicates first, the others at random."""
-    if len(trials) <= MAX_TRIALS:
+    if len(trials) <= count:
         return list(trials)
-    order = np.random.default_rng(0).permutation(len(trials)).tolist()
-    order.sort(key=lambda i: trials[i].role is not Role.CONFIRM and not trials[i].config.is_baseline)
-    return [trials[i] for i in sorted(order[:MAX_TRIALS])]
+    front = pareto.nondominated([(float(t.error or 0.0), t.compute) for t in trials])
+    first = [f or t.config.is_baseline or t.role is Role.CONFIRM for f, t in zip(front, trials, strict=True)]
+    order = sorted(range(len(trials)), key=lambda i: (not first[i], -i))
+    return [trials[i] for i in sorted(order[:count])]

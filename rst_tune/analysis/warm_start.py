@@ -17,22 +17,22 @@ radii of both recipes suit their tasks equally well.
 """
 
 from collections.abc import Sequence
+from dataclasses import astuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from rst_tune.analysis.analysis import surrogate_of
-from rst_tune.analysis.surrogate import EXPLORING, MIN_TRIALS, PRIOR, transformed
+from rst_tune.analysis.surrogate import MIN_TRIALS, PRIOR, Surrogate, transformed
 from rst_tune.errors import InputError
 from rst_tune.records import EarlierSearch, Prior, Search
-
-__all__ = ["learn_prior"]
 
 Array = NDArray[np.float64]
 # The part of the variance between tasks that the tasks of one user share. With 0.8 predictions are worse (docs/log.md).
 COMMON = 0.5
 DIGITS = 4
+CURVATURE_STEP = 1e-3
 
 
 def learn_prior(searches: Sequence[Search], shipped: Prior = PRIOR) -> Prior:
@@ -42,15 +42,15 @@ def learn_prior(searches: Sequence[Search], shipped: Prior = PRIOR) -> Prior:
     """
     coefficients, kernels = [], []
     for search in searches:
-        fitted = surrogate_of(search, shipped, EXPLORING)  # the prior is that of the process that proposes
+        fitted = surrogate_of(search, shipped)
         if fitted is None:
             raise InputError(
                 f"an earlier search needs {MIN_TRIALS} finished trials, but {search.directory} has "
                 f"{len(search.finished())}: let it run on, or leave it out"
             )
-        mean, covariance = fitted.coefficients()
+        mean, covariance = coefficient_posterior(fitted)
         coefficients.append((mean[1:], np.asarray(np.linalg.inv(covariance[1:, 1:]), dtype=np.float64)))
-        kernels.append(fitted.kernel_posterior())
+        kernels.append(kernel_posterior(fitted))
     mean, mean_sd = _combined(np.array(shipped.mean[1:]), np.array(shipped.mean_sd[1:]), coefficients)
     kernel, kernel_sd = _combined(transformed(shipped.kernel), np.array(shipped.kernel_sd), kernels)
     numbers = {
@@ -61,6 +61,25 @@ def learn_prior(searches: Sequence[Search], shipped: Prior = PRIOR) -> Prior:
     }
     rounded = {name: np.round(np.asarray(values, dtype=float), DIGITS).tolist() for name, values in numbers.items()}
     return Prior.model_validate({**rounded, "searches": [_named(search) for search in searches]})
+
+
+def coefficient_posterior(fitted: Surrogate) -> tuple[Array, Array]:
+    """Return the posterior mean and covariance of the coefficients b of a surrogate."""
+    spread = np.diag(np.square(fitted.prior.mean_sd))
+    cross = spread @ fitted.design.basis(fitted.params.scale).T
+    half = fitted.solved(cross)
+    return np.asarray(fitted.prior.mean + cross @ fitted.weights), np.asarray(spread - half.T @ half)
+
+
+def kernel_posterior(fitted: Surrogate) -> tuple[Array, Array]:
+    """Return the fitted kernel parameters of a surrogate, transformed, and their posterior precision.
+
+    The precision is the curvature of the objective, by differences of its gradient.
+    """
+    theta, objective = transformed(astuple(fitted.params)), fitted.objective()
+    steps = CURVATURE_STEP * np.eye(len(theta))
+    rows = [(objective(theta + h)[1] - objective(theta - h)[1]) / (2 * CURVATURE_STEP) for h in steps]
+    return theta, np.asarray((np.array(rows) + np.array(rows).T) / 2)
 
 
 def _named(search: Search) -> EarlierSearch:

@@ -153,7 +153,7 @@ class ParetoScheduler(FIFOScheduler):  # type: ignore[misc]  # Ray is untyped
         time_attr: what counts the epochs of a trial.
         reduction_factor: rungs stand at 1/reduction_factor^k of the length, and 1/reduction_factor goes on.
         rungs: how many.
-        stopping: `pareto-asha`, `guarded` (only where the rung is known to predict) or `asha`.
+        stopping: `pareto-asha` or `asha`.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class ParetoScheduler(FIFOScheduler):  # type: ignore[misc]  # Ray is untyped
         settings = Stopping.model_validate({"name": stopping})
         self._fidelity = Fidelity(reduction_factor=reduction_factor, rungs=rungs)
         self._stopper = make_stopper(settings, reduction_factor)
-        self._table = RungTable(min_finished=settings.min_finished)
+        self._table = RungTable()
         self._names = (error, cost, time_attr)
         self._max_t, self._passed = max_t, dict[str, int]()
 

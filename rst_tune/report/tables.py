@@ -41,8 +41,7 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
         ("budget", f"{formatting.number(estimate['plain_trainings'])} plain trainings"),
         ("decided front", _decided(estimate)),
         ("mean trial", f"{formatting.multiple(mean)} {words.noun}"),
-        ("configurations", f"{estimate['trials_unstopped']:,} if none is stopped, "
-         f"at most {estimate['trials_stopped']:,}"),
+        ("configurations", _configurations(estimate["trials_unstopped"], estimate["trials_stopped"])),
         (words.amount, f"{pairs['search']} for the search, {pairs['confirm']} for the confirmation"),
         (f"time per {words.unit}", "not measured" if pair is None else f"{1000 * pair:.2f} ms, measured here"),
         ("device time", _hours(estimate["device_hours"])),
@@ -54,6 +53,10 @@ def estimate_table(estimate: Mapping[str, Any]) -> RenderableType:
     cost = row_table([(name, value) for name, value in rows if value], estimate["name"])
     axes = [(str(axis["name"]), _axis_text(axis["values"])) for axis in estimate["axes"]]
     return Group(cost, Text(""), row_table(axes, "What the search varies")) if axes else cost
+
+
+def _configurations(unstopped: int, stopped: int) -> str:
+    return f"{unstopped:,}" + (f" if none is stopped, at most {stopped:,}" if stopped > unstopped else "")
 
 
 def _decided(estimate: Mapping[str, Any]) -> str:

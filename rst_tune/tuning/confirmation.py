@@ -20,8 +20,6 @@ from rst_tune.records import Role, Trial, TrialConfig
 from rst_tune.tuning.experiment import Confirm
 from rst_tune.tuning.model import SearchModel
 
-__all__ = ["Confirmation", "Replicate", "spread_points"]
-
 Point = tuple[float, float]
 # A further point must add this share of the front's hypervolume.
 MIN_SHARE = 0.003

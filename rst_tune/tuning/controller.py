@@ -75,7 +75,7 @@ class SearchController:
         self.experiment, self.steps_per_epoch = experiment, steps_per_epoch
         self._log, self._state, self._study, self._slots = log, state, study, slots
         self._scale = experiment.scale(steps_per_epoch)
-        self.rungs = RungTable(min_finished=experiment.stopping.min_finished)
+        self.rungs = RungTable()
         self._stopper = make_stopper(experiment.stopping, experiment.fidelity.reduction_factor)
         self._budget = BudgetTracker(experiment, steps_per_epoch)
         self._proposals = ProposalQueue(experiment, study, self._pending)

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
 
-from rst_tune.analysis.rungs import MIN_FINISHED
 from rst_tune.errors import InputError
 from rst_tune.records import Cost, Metric, Prior, RuleTimes, TrialConfig
 from rst_tune.redaction import redact, register_url
@@ -119,12 +118,10 @@ class Fidelity(_Part):
 class Stopping(_Part):
     """Which rule stops trials at a rung (`halving.py`).
 
-    `guarded` stops a trial only below `probability`, and only once `min_finished` trials have finished.
+    Nothing is stopped unless it is asked for: on the tasks of the suite stopping gains nothing (docs/log.md).
     """
 
-    name: Literal["guarded", "pareto-asha", "asha", "none"] = "guarded"
-    probability: Share = 0.05
-    min_finished: Count = MIN_FINISHED
+    name: Literal["none", "pareto-asha", "asha"] = "none"
 
 
 class Confirm(_Part):

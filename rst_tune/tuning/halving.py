@@ -1,13 +1,10 @@
 """Which trials go on past a rung: asynchronous successive halving that respects the whole front.
 
-Trials are compared within one rung and one length only, and (error, compute) are minimised. Four stoppers:
+Trials are compared within one rung and one length only, and (error, compute) are minimised. Three stoppers:
 
-- `asha` keeps the best share by error. It loses the cheap end of the front; it is there to compare with.
-- `pareto-asha` keeps the best share by Pareto rank, ties by hypervolume contribution, so both ends survive.
-- `guarded` stops only where `pareto-asha` would, and only if the trial's probability of ending non-dominated is small,
-  by itself and relative to that of any trial, under a regression from rung to final error that is learnt from the
-  finished trials. A rung that predicts nothing therefore stops only trials far worse than any that finished.
 - `none` stops nothing.
+- `pareto-asha` keeps the best share by Pareto rank, ties by hypervolume contribution, so both ends survive.
+- `asha` keeps the best share by error. It loses the cheap end of the front; it is there to compare with.
 """
 
 from dataclasses import dataclass
@@ -19,18 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rst_tune.analysis import pareto
-from rst_tune.analysis.pareto import IncrementalFront
-from rst_tune.analysis.rungs import MIN_FINISHED, RungRegression, rung_level
+from rst_tune.analysis.rungs import RungRegression, rung_level
 from rst_tune.tuning.experiment import Stopping
 
 Points = NDArray[np.float64]
 RungId = tuple[int, int]
 """Epoch of the rung, epochs of the training."""
-
-# The more trials have finished, the less likely any further one is to be the best of all. A rung is informative only
-# where the chance is below this share of what it would be without the rung. Measured with 1/2 and 1/10: true
-# hypervolume 0.902 and 0.909, second task 0.878 and 0.893 (docs/log.md, 2026-11-16).
-MAX_RELATIVE_CHANCE = 0.1
 
 
 @dataclass(frozen=True)
@@ -74,11 +65,9 @@ class RungTable:
     from rung to end is learnt over all lengths, by the share of the training that a rung stands at.
     """
 
-    def __init__(self, min_finished: int = MIN_FINISHED) -> None:
-        self.min_finished = min_finished
+    def __init__(self) -> None:
         self.rungs: dict[RungId, Rung] = {}
         self._regressions: dict[int, RungRegression] = {}
-        self.front = IncrementalFront()
 
     def add(self, key: str, rung: RungId, error: float, cost: float) -> None:
         """Add the error of a trial at a rung."""
@@ -88,7 +77,6 @@ class RungTable:
 
     def finish(self, key: str, error: float, cost: float) -> None:
         """Add the final error of a trial whose rungs were added before."""
-        self.front.add(error=error, cost=cost)
         for rung in self.rungs.values():
             if key in rung.row:
                 rung.regression.add(rung.point(key)[0], log2(cost), error)
@@ -97,7 +85,7 @@ class RungTable:
         """Return the final error to expect of a trial at a rung; None while too few have finished."""
         here = self.rungs[rung]
         error, cost = here.point(key)
-        return here.regression.expected(error, log2(cost)) if here.regression.count >= self.min_finished else None
+        return here.regression.expected(error, log2(cost))
 
     def correlations(self) -> dict[int, float | None]:
         """Return for each level Spearman's correlation of its error with the final error; None where undefined."""
@@ -151,35 +139,6 @@ class ParetoAsha:
         return Decision(place > kept, f"place {place} of {count} in the Pareto order, the first {kept} go on")
 
 
-@dataclass(frozen=True)
-class Guarded:
-    """Stops as `ParetoAsha`, but only trials with less than `probability` of ending non-dominated."""
-
-    reduction_factor: int = 3
-    probability: float = 0.05
-
-    def decide(self, table: RungTable, key: str, rung: RungId) -> Decision:
-        """Compare the chance to end non-dominated with the limit and with the chance of any trial."""
-        here = table.rungs[rung]
-        regression = here.regression
-        if regression.count < table.min_finished:
-            return Decision(False, f"{regression.count} finished trials to learn from, {table.min_finished} are needed")
-        error, cost = here.point(key)
-        if regression.hopeless(error):
-            reason = f"error {error:.4g}, the worst of a finished trial was {regression.worst:.4g}"
-        else:
-            # P(final error below that of every finished trial of at most this cost), with and without the rung.
-            to_beat, chance, without = table.front.lowest_error(cost), 1.0, 1.0
-            if to_beat is not None:
-                chance = regression.chance_below(to_beat, error, log2(cost))
-                without = regression.chance_unseen(to_beat)
-            reason = f"its chance to end non-dominated is {chance:.3f}, that of any trial {without:.3f}"
-            if chance >= min(self.probability, MAX_RELATIVE_CHANCE * without):
-                return Decision(False, reason)
-        order = ParetoAsha(self.reduction_factor).decide(table, key, rung)  # last: it ranks the whole rung
-        return Decision(order.stop, f"{reason}; {order.reason}")
-
-
 def make_stopper(settings: Stopping, reduction_factor: int) -> Stopper:
     """Return the stopper that an experiment names."""
     match settings.name:
@@ -187,8 +146,6 @@ def make_stopper(settings: Stopping, reduction_factor: int) -> Stopper:
             return Asha(reduction_factor)
         case "pareto-asha":
             return ParetoAsha(reduction_factor)
-        case "guarded":
-            return Guarded(reduction_factor, settings.probability)
     return NoStopping()
 
 

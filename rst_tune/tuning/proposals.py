@@ -9,8 +9,6 @@ from rst_tune.tuning.points import SAM, SGD, points_to_evaluate
 from rst_tune.tuning.space import Params, Space
 from rst_tune.tuning.study import PendingTrials, SearchStudy
 
-__all__ = ["ProposalQueue", "given_points"]
-
 # A small discrete space repeats itself: a configuration that is known is sampled again, up to this many times.
 ATTEMPTS = 20
 # The seeds that sampled configurations take turns with. From 50 trainings on four seeds the order of good ones

@@ -19,20 +19,17 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from threadpoolctl import ThreadpoolController
 
+from rst_tune.analysis.features import FeatureEncoding
 from rst_tune.analysis.surrogate import MIN_TRIALS, NO_SEED, PRIOR, Surrogate
 from rst_tune.records import Prior, Trial, TrialConfig
 from rst_tune.tuning.model import WORST_ERROR, SearchModel
 from rst_tune.tuning.space import Params, TaskScale, trial_config
-
-__all__ = ["FrontSampler", "Proposal", "RandomSuggester", "knowledge_gradient"]
 
 Array = NDArray[np.float64]
 _Candidate = tuple[dict[str, Any], TrialConfig]  # what was suggested, and the configuration that it means
 
 # Candidates per proposal, drawn from a pool of samples of the space that is made once, and neighbours of the best one.
 N_POOL, N_CANDIDATES, N_NEIGHBOURS = 2000, 300, 100
-# Samples of the space that the encoding of the features is made for.
-N_KNOWN = 200
 # A neighbour of the best candidate lies this far from it (in ranges), and keeps its choices with this probability.
 NEIGHBOUR_SCALE, P_KEEP_CATEGORY = 0.08, 0.8
 # Added to the compute that a gain is divided by, in plain trainings. Without it hundreds of the cheapest trainings, of
@@ -42,8 +39,6 @@ OVERHEAD = 0.3
 # is large, so that a search by the value of one replicates what is cheap and explores little: with four, the front has
 # 0.93 and 0.90 instead of 0.88 and 0.85 on the two noisiest tasks of the suite, and as much as before on the others.
 REPEATS = 4.0
-# Beyond this many standard deviations a configuration is taken never to be on the front.
-CONTENDER_SDS = 3.0
 # Nodes and weights of the Gauss-Hermite rule for the expectation over the outcome of one training.
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
@@ -126,7 +121,7 @@ class FrontSampler(BaseSampler):
         prior: Prior = PRIOR,
     ) -> None:
         self._sample, self._scale = sample, scale
-        self.model = SearchModel(self._known, worst_error, prior)
+        self.model = SearchModel(self._encoding, worst_error, prior)
         self._n_startup_trials = n_startup_trials
         self.prepare((), None, 0)
 
@@ -135,8 +130,12 @@ class FrontSampler(BaseSampler):
         rng = np.random.default_rng(0)
         return [self._candidate(rng) for _ in range(N_POOL)]
 
-    def _known(self) -> list[TrialConfig]:
-        return [config for _, config in self._pool[:N_KNOWN]]
+    @cached_property
+    def _space_encoding(self) -> FeatureEncoding:
+        return FeatureEncoding.of(config for _, config in self._pool)
+
+    def _encoding(self) -> FeatureEncoding:  # a method, because samplers are pickled
+        return self._space_encoding
 
     def prepare(
         self,
@@ -198,7 +197,9 @@ class FrontSampler(BaseSampler):
         candidates = [c for c in candidates if c[1].identity not in known] or candidates
         with _threadpools().limit(limits=1):  # quicker at this size, and rounded alike on any number of cores
             surrogate = self.model.surrogate(self._pending)
-            delivered = _contenders(surrogate, self.model.deliverable(pending))
+            able = self.model.deliverable(pending)
+            # The others only take time: one more training will not bring them onto the front.
+            delivered = [able[i] for i in surrogate.contenders(able)]
             acquisition = partial(_acquisition, surrogate=surrogate, delivered=delivered, reference=self._reference)
 
             def gains_of(new: Sequence[_Candidate]) -> Array:
@@ -219,14 +220,6 @@ class FrontSampler(BaseSampler):
         suggester = RandomSuggester(rng, around)
         params = self._sample(suggester)
         return suggester.params, trial_config(params, self._scale)
-
-
-def _contenders(surrogate: Surrogate, delivered: list[TrialConfig]) -> list[TrialConfig]:
-    """Return those that one more training may bring onto the front, by compute: the others only take time."""
-    delivered = sorted(delivered, key=lambda config: config.compute)
-    mean, sd = surrogate.log_errors(delivered)
-    highest = np.minimum.accumulate(mean + CONTENDER_SDS * sd)
-    return [delivered[i] for i in np.flatnonzero(mean - CONTENDER_SDS * sd <= highest)]
 
 
 def _acquisition(
@@ -269,7 +262,6 @@ def knowledge_gradient(
     mean, own_mean, shift, own_shift = surrogate.lookahead(
         delivered, candidates, np.asarray(seeds, dtype=np.int64), repeats=REPEATS
     )
-    mean, own_mean = mean + 0.5 * surrogate.noise_sd**2, own_mean + 0.5 * surrogate.noise_sd**2
     top, right = reference[0], np.log2(reference[1])
     cost, own_cost = (np.log2([config.compute for config in configs]) for configs in (delivered, candidates))
     edges = np.append(cost, max(right, cost.max(initial=right)))

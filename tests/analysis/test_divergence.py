@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rst_tune.analysis import surrogate
-from rst_tune.analysis.surrogate import Surrogate, fit_surrogate
+from rst_tune.analysis.surrogate import PRIOR, Surrogate, fit_surrogate
 from rst_tune.records import TrialConfig
 from tests.analysis import builders
 from tests.analysis.synthetic import make_config
@@ -26,13 +25,12 @@ def calm(count: int, seed: int = 0) -> list:
 
 
 def _moved(trials: list) -> float:
-    fitted = fit_surrogate(trials, smoothness=surrogate.EXPLORING)
-    return abs(np.log(fitted.kernel_params.length / surrogate.LENGTH))
+    return abs(np.log(fit_surrogate(trials).params.length / PRIOR.kernel[3]))
 
 
-def test_a_few_trials_leave_the_length_scales_at_their_prior_and_many_move_them():
+def test_a_few_trials_leave_the_length_scale_near_its_prior_and_many_move_them():
     rng = np.random.default_rng(1)
-    wavy = [t for g in rng.uniform(0.1, 3, 150) for t in trials(1.0, float(g), [5 * np.exp(np.sin(12 * g))])]
+    wavy = [t for g in rng.uniform(0.1, 3, 150) for t in trials(1.0, float(g), [5 * np.exp(0.5 * np.sin(5 * g))])]
     few, many = (_moved(t) for t in (wavy[:8], wavy))
     assert few < 0.3
     assert many > 0.5
@@ -56,13 +54,6 @@ def test_a_breakdown_raises_the_mean_error_near_it_and_not_far_away():
 
 def test_how_badly_a_training_broke_down_does_not_matter():
     assert broken_at(70.0).errors([config(0.3, 1.4)]) == pytest.approx(broken_at(95.0).errors([config(0.3, 1.4)]))
-
-
-def test_the_interval_is_open_where_trainings_break_down():
-    assert broken_at(50.0).interval([config(0.3, 1.4)])[1] < 20
-    fitted = fit_surrogate([*calm(30), *trials(0.1, 1.4, [60.0] * 5)])
-    assert fitted.interval([config(0.1, 1.4)])[1] == float("inf")
-    assert fitted.interval([config(1.0, 0.5)])[1] < 10
 
 
 def test_errors_above_the_base_optimizer_are_clipped_and_do_not_stretch_the_scale():

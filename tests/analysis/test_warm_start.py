@@ -7,7 +7,7 @@ import pytest
 
 from rst_tune.analysis.analysis import analyze
 from rst_tune.analysis.surrogate import PRIOR, basis, fit_surrogate
-from rst_tune.analysis.warm_start import COMMON, learn_prior
+from rst_tune.analysis.warm_start import COMMON, coefficient_posterior, kernel_posterior, learn_prior
 from rst_tune.errors import InputError
 from rst_tune.records import load
 from tests.analysis.builders import search_of, trial
@@ -54,7 +54,7 @@ def compare(coefficients, learnt, count):
 
 
 def test_the_posterior_of_the_coefficients_is_near_the_truth_and_knows_how_near():
-    mean, covariance = fit_surrogate(task(HELPS, count=150)).coefficients()
+    mean, covariance = coefficient_posterior(fit_surrogate(task(HELPS, count=150)))
     sd = np.sqrt(np.diag(covariance))
     assert np.all(np.abs(mean[1:] - HELPS[1:]) < 3 * sd[1:])
     assert np.all(sd[1:] < np.array(PRIOR.mean_sd[1:]))
@@ -62,7 +62,7 @@ def test_the_posterior_of_the_coefficients_is_near_the_truth_and_knows_how_near(
 
 def test_the_curvature_is_that_of_the_objective():
     fitted = fit_surrogate(task(HELPS, count=40))
-    theta, precision = fitted.kernel_posterior()
+    theta, precision = kernel_posterior(fitted)
     assert np.linalg.eigvalsh(precision).min() > 0
     assert np.exp(theta[2]) == pytest.approx(fitted.params.scale)
     # At the maximum the trials add to what the prior says of the noise; few of them say much of the share.
@@ -117,8 +117,8 @@ def test_two_searches_say_more_than_one_and_their_order_does_not_matter():
 
 
 def test_a_search_with_too_few_trials_is_refused():
-    with pytest.raises(InputError, match=r"needs 4 finished trials, but .* has 3"):
-        learn_prior([earlier(HELPS, count=3)])
+    with pytest.raises(InputError, match=r"needs 2 finished trials, but .* has 1"):
+        learn_prior([earlier(HELPS, count=1)])
 
 
 def test_the_analysis_uses_the_prior_that_the_log_records(tmp_path):

@@ -19,7 +19,7 @@ def random_settings(chance: random.Random) -> tuple[str, ...]:
     return (
         f"seed={chance.randrange(10**6)}",
         f"sampler.name={chance.choice(('front', 'front', 'tpe', 'random', 'nsga2'))}",
-        f"stopping.name={chance.choice(('pareto-asha', 'asha', 'guarded', 'none'))}",
+        f"stopping.name={chance.choice(('pareto-asha', 'asha', 'none'))}",
         f"seeds={chance.choice((1, 1, 2))}",
         f"resources.max_concurrent_trials={chance.choice((1, 2))}",
         f"confirm.enabled={chance.choice(('true', 'true', 'false'))}",

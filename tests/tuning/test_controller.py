@@ -88,7 +88,8 @@ def test_the_baselines_come_first_and_are_always_confirmed():
 @pytest.mark.parametrize("workers", [1, 4])
 def test_every_pair_is_charged_the_budget_holds_and_the_front_is_replicated(workers):
     """What the replicates of the front take is reserved during the search."""
-    exp = experiment("budget={pairs: 6000}", "confirm={min_seeds: 3, max_seeds: 4, candidates: 3}")
+    confirm = "confirm={min_seeds: 3, max_seeds: 4, candidates: 3}"
+    exp = experiment("budget={pairs: 6000}", confirm, "stopping.name=pareto-asha")
     controller = controller_of(exp, InMemoryLog())
     search = drive(controller, World(rung=telling), workers=workers)
     assert controller.spent == pytest.approx(pairs_of(search.trials))
@@ -141,13 +142,13 @@ def test_a_budget_in_device_hours_counts_seconds_times_the_devices_of_a_trial(gp
 
 TINY = ("budget={trials: 9}", "confirm={max_seeds: 3, min_seeds: 2, candidates: 2}")
 CASES = {
-    "prefix": (*TINY, "stopping={name: guarded, min_finished: 3}"),
+    "prefix": (*TINY, "stopping={name: pareto-asha}"),
     "pareto-asha": (*TINY, "stopping={name: pareto-asha}"),
     "tpe": (*TINY, "sampler.name=tpe"),
-    "seeds": (*TINY, "seeds=2", "stopping={name: guarded, min_finished: 3}"),
+    "seeds": (*TINY, "seeds=2", "stopping={name: pareto-asha}"),
     "pairs": ("budget={pairs: 2500}", TINY[1]),
     "lengths": (*TINY, "space=compute", "sampler.name=random", "stopping={name: pareto-asha}"),
-    "compute": ("budget={trials: 14}", TINY[1], "space=compute", "stopping={name: guarded, min_finished: 3}"),
+    "compute": ("budget={trials: 14}", TINY[1], "space=compute", "stopping={name: pareto-asha}"),
     # A narrow space: what is there was soon tried, and which of it is best is not known.
     "replicates": (
         "budget={pairs: 5000}",
@@ -234,7 +235,8 @@ def test_after_a_kill_with_many_workers_nothing_is_lost_and_nothing_is_done_twic
 
 
 def test_further_seeds_of_a_judged_search_are_trained_only_once_the_first_has_finished():
-    exp = experiment("budget={trials: 40}", "seeds=3", "confirm.enabled=false", "sampler.name=random")
+    judged = ("seeds=3", "confirm.enabled=false", "sampler.name=random", "stopping.name=pareto-asha")
+    exp = experiment("budget={trials: 40}", *judged)
     search = simulate(exp, World(rung=telling), workers=3)
     for trials in {
         t.config_id: [s for s in search.trials if s.config_id == t.config_id] for t in search.trials
@@ -266,19 +268,18 @@ def test_the_answer_is_about_replicated_points_once_the_search_has_ended():
     assert front.recommended.seeds == seeds[front.recommended.config_id] + baseline, "its first seed was not selected"
 
 
-@pytest.mark.parametrize("stopper", ["asha", "pareto-asha", "guarded"])
+@pytest.mark.parametrize("stopper", ["asha", "pareto-asha"])
 def test_a_front_never_contains_a_trial_that_was_not_trained_to_its_full_horizon(stopper: str):
     """The rungs look far better than any end: whatever were told half-trained would be the whole front."""
 
     def tempting(world, config, seed, share):
         return 0.1 + 0.05 * abs(noise(config.schedule, seed, share))
 
-    exp = experiment(f"stopping={{name: {stopper}, min_finished: 3}}", "budget={trials: 60}")
+    exp = experiment(f"stopping.name={stopper}", "budget={trials: 60}")
     controller = controller_of(exp, InMemoryLog())
     search = drive(controller, World(rung=tempting), workers=4)
     stopped = [t for t in search.trials if t.stopped_by_rung]
-    if stopper != "guarded":
-        assert len(stopped) > 30, "this stopper stops most trials"
+    assert len(stopped) > 30, "this stopper stops most trials"
     finished = {t.config_id for t in search.trials if t.finished}
     horizon = exp.task.recipe.epochs
     assert all(t.epochs == horizon and t.status is Status.COMPLETE for t in search.trials if t.finished)

@@ -77,7 +77,9 @@ def test_a_plan_says_what_is_varied_and_what_the_baselines_cost():
     )
     assert 0.5 * recipe < planned.pairs_per_trial < 1.5 * recipe
     assert planned.trials_unstopped * planned.pairs_per_trial < planned.pairs_search * 1.5
-    assert planned.trials_stopped > 3 * planned.trials_unstopped
+    assert planned.trials_stopped == planned.trials_unstopped, "nothing is stopped unless it is asked for"
+    halved = estimate(load_experiment("digits", ["stopping.name=pareto-asha"]), measure=False)
+    assert halved.trials_stopped > 3 * halved.trials_unstopped
     in_trainings = estimate(load_experiment("digits", ["budget={trainings: 160}"]), measure=False)
     assert in_trainings.pairs_budget == 160 * recipe
 

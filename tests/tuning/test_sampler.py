@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from rst_tune.analysis import pareto
-from rst_tune.analysis.surrogate import EXPLORING, NO_SEED, Surrogate, fit_surrogate
+from rst_tune.analysis.surrogate import NO_SEED, Surrogate, fit_surrogate
 from rst_tune.records import Role, Status, Trial, TrialConfig, config_id
 from rst_tune.tuning import model
 from rst_tune.tuning import sampler as module
@@ -20,7 +20,6 @@ from rst_tune.tuning.sampler import (
     FrontSampler,
     RandomSuggester,
     _acquisition,
-    _contenders,
     knowledge_gradient,
 )
 from rst_tune.tuning.space import Space, TaskScale, trial_config
@@ -83,12 +82,13 @@ def test_the_knowledge_gradient_is_the_mean_gain_over_many_outcomes(kind: str, m
     trials = seen(12)
     delivered = [t.config for t in trials]
     # Without a seed effect, because the drawn training has a seed of its own.
-    surrogate = with_seed_share(fit_surrogate(trials, smoothness=EXPLORING), 0.0)
+    surrogate = with_seed_share(fit_surrogate(trials), 0.0)
     new = {"new and cheap": (0.06, 1.3), "new and dear": (0.9, 0.8)}
     best = delivered[int(np.argmax(gradient(surrogate, delivered, delivered)))]
     config = made(99, "constant", *new[kind], None).config if kind in new else best
-    mean, covariance = surrogate.posterior([config])
-    outcomes = np.random.default_rng(0).normal(mean[0], np.hypot(covariance[0, 0] ** 0.5, surrogate.noise_sd), 3000)
+    noise = surrogate.params.noise
+    (mean,), (sd,) = surrogate.log_errors([config])
+    outcomes = np.random.default_rng(0).normal(mean - 0.5 * noise**2, np.hypot(sd, noise), 3000)
     gains = [front_after(surrogate, [*delivered, config], config, y) for y in outcomes]
     gains = np.array(gains) - volume(surrogate, delivered)
     (found,) = gradient(surrogate, [config], delivered)
@@ -114,7 +114,7 @@ def gradient(
 def test_a_replicate_on_a_seed_that_others_were_trained_with_is_worth_more():
     """Most of the noise is common to the trainings of a seed, so its outcome is compared with theirs."""
     trials = [replace(t, seed=t.number % 2) for t in seen(12)]
-    surrogate, delivered = with_seed_share(fit_surrogate(trials, smoothness=EXPLORING), 0.9), [t.config for t in trials]
+    surrogate, delivered = with_seed_share(fit_surrogate(trials), 0.9), [t.config for t in trials]
     alone = gradient(surrogate, delivered, delivered)
     shared = gradient(surrogate, delivered, delivered, seeds=[1 - t.seed for t in trials])
     same = gradient(surrogate, delivered, delivered, seeds=[t.seed for t in trials])
@@ -126,14 +126,14 @@ def test_a_replicate_on_a_seed_that_others_were_trained_with_is_worth_more():
 def test_the_outcome_of_a_training_moves_the_means_as_conditioning_on_it_does():
     """`lookahead` against the posterior of the surrogate that has seen the outcome, on a shared seed."""
     trials = [replace(t, seed=t.number % 2) for t in seen(12)]
-    surrogate, delivered = with_seed_share(fit_surrogate(trials, smoothness=EXPLORING), 0.8), [t.config for t in trials]
+    surrogate, delivered = with_seed_share(fit_surrogate(trials), 0.8), [t.config for t in trials]
     config = made(99, "constant", 0.3, 1.2, None).config
     mean, own_mean, shift, own_shift = surrogate.lookahead(delivered, [config], np.array([1]))
     after = surrogate.condition_on([config], [1])
-    assert after.marginals(delivered)[0] == pytest.approx(mean), "the predicted outcome moves nothing"
-    variance = surrogate.marginals([*delivered, config])[1] ** 2 - after.marginals([*delivered, config])[1] ** 2
+    assert after.log_errors(delivered)[0] == pytest.approx(mean), "the predicted outcome moves nothing"
+    variance = surrogate.log_errors([*delivered, config])[1] ** 2 - after.log_errors([*delivered, config])[1] ** 2
     assert np.append(shift[0], own_shift) ** 2 == pytest.approx(variance, rel=1e-6, abs=1e-12)
-    assert own_mean == pytest.approx(surrogate.marginals([config])[0])
+    assert own_mean == pytest.approx(surrogate.log_errors([config])[0])
 
 
 def front_after(surrogate: Surrogate, delivered: list[TrialConfig], config: TrialConfig, outcome: float) -> float:
@@ -146,9 +146,8 @@ def front_after(surrogate: Surrogate, delivered: list[TrialConfig], config: Tria
         configs=(*surrogate.configs, config),
         seeds=np.append(surrogate.seeds, -1),
         target=np.append(surrogate.target, outcome),
-        errors_seen=np.append(surrogate.errors_seen, np.exp(outcome)),
     )
-    shrunk = (after.marginals(delivered)[1] ** 2 - surrogate.marginals(delivered)[1] ** 2) / 2
+    shrunk = (after.log_errors(delivered)[1] ** 2 - surrogate.log_errors(delivered)[1] ** 2) / 2
     return volume(after, delivered, np.exp(shrunk))
 
 
@@ -159,7 +158,7 @@ def volume(surrogate: Surrogate, configs: list[TrialConfig], factor: np.ndarray 
 
 def test_a_replicate_of_a_front_member_is_worth_more_than_one_of_a_hopeless_configuration():
     trials = [*seen(12), *(made(12 + k, "constant", 0.95, 0.4, 11.0 + 0.1 * k) for k in range(3))]
-    surrogate, delivered = fit_surrogate(trials, smoothness=EXPLORING), [t.config for t in trials]
+    surrogate, delivered = fit_surrogate(trials), [t.config for t in trials]
     gains = gradient(surrogate, delivered, delivered)
     errors = surrogate.errors(delivered)
     on_front = pareto.nondominated([(e, c.compute) for e, c in zip(errors, delivered, strict=True)])
@@ -183,7 +182,7 @@ def test_a_replicate_is_proposed_where_no_new_configuration_promises_more():
 
 def test_with_nothing_below_the_reference_only_what_may_get_below_it_counts():
     trials = [replace(t, error=50.0 + t.number) for t in seen(8)]
-    surrogate = fit_surrogate(trials, smoothness=EXPLORING)
+    surrogate = fit_surrogate(trials)
     configs = [t.config for t in trials]
     assert gradient(surrogate, configs, configs, (1.0, 2.2)).max() < 1e-6
     assert gradient(surrogate, configs, configs, (60.0, 2.2)).max() > 0
@@ -286,7 +285,8 @@ def test_the_proposal_is_at_least_as_good_as_the_best_random_candidate(monkeypat
     without = [propose(use, [], REFERENCE, seed) for seed in range(5)]
     pairs = list(zip(with_neighbours, without, strict=True))
     surrogate = use.model.surrogate()
-    delivered = _contenders(surrogate, use.model.deliverable())
+    able = use.model.deliverable()
+    delivered = [able[i] for i in surrogate.contenders(able)]
     acquisition = partial(_acquisition, surrogate=surrogate, delivered=delivered, reference=REFERENCE)
     assert any(a != b for a, b in pairs)
     for a, b in pairs:
@@ -377,11 +377,12 @@ def test_the_kernel_does_not_depend_on_which_candidates_were_drawn():
 
 
 def test_of_many_trials_the_front_and_the_baselines_stay_in_view(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(model, "MAX_OBSERVATIONS", 20)
+    monkeypatch.setattr(model, "MAX_FITTED", 20)
     base = trial_of(0, {"schedule": {"family": "constant", "p": 0.0}, "rule": "sam"}, 12.0)
     best = replace(drawn(1)[0], error=0.5, config_id="best")
     use = compute_sampler([base, best, *drawn(100)])
-    observed = use.model._observed()
+    use.model.surrogate()
+    observed = use.model._used
     assert len(observed) == 20
     assert {base.config_id, "best"} <= {t.config_id for t in observed}
     assert observed[-1].number == 99

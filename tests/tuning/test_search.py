@@ -25,6 +25,7 @@ from rst_tune.tuning.backend.simulator import SimulatorBackend
 from rst_tune.tuning.controller import SearchFailedError
 from rst_tune.tuning.doctor import examine
 from rst_tune.tuning.experiment import Experiment, load_experiment
+from rst_tune.tuning.model import ROUGHNESS
 from rst_tune.tuning.search import OVERWRITE_NAME, OWN_FILES, output_directory, run_search
 from rst_tune.tuning.study import SearchStudy
 from rst_tune.tuning.warm_start import warm_started
@@ -225,7 +226,9 @@ def test_what_was_learnt_is_recorded_and_used_by_search_and_analysis(world: Worl
     assert [s.trials for s in prior.searches] == [len(load(directory).finished()) for directory in earlier]
     assert analyze(search).surrogate.prior == prior
     assert load_experiment(str(output / "experiment.yaml")).prior == prior, "the written experiment has it as well"
-    assert SearchStudy(experiment, None).model._prior == prior
+    rough = SearchStudy(experiment, None).model._prior
+    assert (rough.mean, rough.kernel_sd) == (prior.mean, prior.kernel_sd)
+    assert rough.kernel[3] == pytest.approx(prior.kernel[3] / ROUGHNESS), "trainings are proposed by a rougher process"
     assert experiment.search_id != small(*FRONT).search_id
 
 
@@ -302,7 +305,7 @@ def test_earlier_searches_are_checked_before_anything_starts(world: World, earli
     wrong = {
         "is no directory: correct the path": [tmp_path / "none"],
         "has none: give the output directory of a run": [tmp_path / "empty"],
-        "needs 4 finished trials, but .*young has 0: let it run on, or leave it out": [tmp_path / "young"],
+        "needs 2 finished trials, but .*young has 0: let it run on, or leave it out": [tmp_path / "young"],
         "must differ, but .*copy is that of .*first: leave it out": [earlier[0], copy],
     }
     for said, directories in wrong.items():

@@ -68,7 +68,7 @@ def test_an_unknown_name_or_path_hints_at_what_is_shipped():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (["stopping.name=gaurded"], "stopping.name: .*'gaurded'.*did you mean 'guarded'"),
+        (["stopping.name=pareto_asha"], "stopping.name: .*'pareto_asha'.*did you mean 'pareto-asha'"),
         (["budjet.pairs=3"], "budjet: .*did you mean 'budget'"),
         (["task.recipe.epoch=3"], "task.recipe.epoch: .*did you mean 'epochs'"),
         (["task.recipe=digitz"], "task.recipe: .*'digitz'.*did you mean 'digits'"),

@@ -13,9 +13,11 @@ The prior of the surrogate that ours uses is measured with the judged task left 
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,8 +36,8 @@ from tasks import TASKS
 from warm import EARLIER, POINTS, first_points, warm_prior
 
 from rst_tune.analysis import pareto
-from rst_tune.analysis.replicates import ConfigSummary
-from rst_tune.records import TrialConfig, config_id
+from rst_tune.analysis.surrogate import PRIOR
+from rst_tune.records import Prior, TrialConfig, config_id
 from rst_tune.tuning.points import SGD
 
 RESULTS = Path(__file__).with_name("results.jsonl")
@@ -46,12 +48,18 @@ Method = Callable[[Bank, Sequence[float], int], list[Delivered]]
 Row = dict[str, Any]
 
 
-def each_budget(**changes: Any) -> Method:
-    """Return our search with changes, run once per budget: it plans its replicates for the whole of it."""
+def each_budget(prior: Prior | None = None, **changes: Any) -> Method:
+    """Return our search with changes, run once per budget: it plans its replicates for the whole of it.
+
+    Of a given prior only what differs from the shipped one is changed: the rest is measured without the judged task.
+    """
 
     def method(bank: Bank, budgets: Sequence[float], world: int) -> list[Delivered]:
-        prior = left_out(bank.task.name)
-        return [methods.ours(bank, budget, world, prior=prior, **changes) for budget in budgets]
+        used = left_out(bank.task.name)
+        for name in ("mean", "mean_sd", "kernel", "kernel_sd") if prior is not None else ():
+            if getattr(prior, name) != getattr(PRIOR, name):
+                used = used.model_copy(update={name: getattr(prior, name)})
+        return [methods.ours(bank, budget, world, prior=used, **changes) for budget in budgets]
 
     return method
 
@@ -68,7 +76,8 @@ def warm(kind: str, *, points: int = 0) -> Method:
     return method
 
 
-FULL = {"stopping": {"name": "none"}, "fidelity": {"kind": "full"}}
+NO_MEAN = PRIOR.model_copy(update={"mean": (0.0,) * 5, "mean_sd": (0.5, 0.3, 0.1, 0.001, 0.001)})
+NO_SEEDS = PRIOR.model_copy(update={"kernel": (*PRIOR.kernel[:4], 0.001), "kernel_sd": (*PRIOR.kernel_sd[:4], 0.001)})
 METHODS: dict[str, Method] = {
     "ours": each_budget(),
     **{name: methods.sampled(SAMPLERS[name]) for name in ("random", "MO-TPE", "NSGA-II")},
@@ -79,7 +88,9 @@ METHODS: dict[str, Method] = {
     "SGD at six lengths": methods.lengths_alone,
     "one length, one radius": each_budget(space={"horizon": 1.0, "rules": {"sam": {}}}),
     "ours, one seed per point": each_budget(confirm={"min_seeds": 1}),
-    "ours, no stopping": each_budget(**FULL),
+    "ours, stopped by Pareto ASHA": each_budget(stopping={"name": "pareto-asha"}),
+    "ours, no prior mean": each_budget(NO_MEAN),
+    "ours, no effect of the seed": each_budget(NO_SEEDS),
     "ours, TPE proposes": each_budget(sampler={"name": "tpe", "n_startup_trials": 10}),
     "ours, random proposals": each_budget(sampler={"name": "random"}),
     **{f"ours, from {kind}": warm(kind) for kind in EARLIER},
@@ -100,9 +111,10 @@ def plan(name: str, worlds: int, slow_worlds: int) -> tuple[int, tuple[float, ..
     return (worlds, BUDGETS) if not name.startswith("ours,") else (worlds // 2, BUDGETS[2:3])
 
 
-def base_curve(delivered: Delivered) -> Sequence[ConfigSummary]:
-    """Return the base optimizer at the lengths that our search trained."""
-    return () if delivered.analysis is None else delivered.analysis.base_curve
+def seeds_of(delivered: Delivered) -> list[tuple[int, int]]:
+    """Return the seeds that our search trained with, and how many trainings each has."""
+    trials = [] if delivered.analysis is None else delivered.analysis.search.finished()
+    return sorted(Counter(trial.seed for trial in trials).items())
 
 
 def run_method(bank: Bank, name: str, worlds: Sequence[int], budgets: Sequence[float]) -> list[Row]:
@@ -112,7 +124,7 @@ def run_method(bank: Bank, name: str, worlds: Sequence[int], budgets: Sequence[f
         {
             "task": bank.task.name, "method": name, "world": world, "budget": d.budget,
             "configs": [dict(c.params) for c in d.configs], "claimed": [round(e, 4) for e in d.errors],
-            "base": [[dict(r.config.params), round(r.error_posterior, 4)] for r in base_curve(d)],
+            "seeds": seeds_of(d),
         }
         for world, fronts in zip(worlds, found, strict=True)
         for d in fronts
@@ -128,8 +140,8 @@ def train(bank: Bank, name: str, worlds: int, budgets: Sequence[float]) -> None:
     begun = time.monotonic()
     left_out(bank.task.name)  # computed before the threads that use it
     rows = run_method(bank, name, missing, budgets)
-    mentioned = [p for r in rows for p in (*r["configs"], *(base for base, _ in r["base"]))]
-    bank.truth(list({config_id(p): bank.config(p) for p in mentioned}.values()))
+    bank.truth(list({config_id(p): bank.config(p) for r in rows for p in r["configs"]}.values()))
+    bank.train([(config, seed) for r in rows for seed, _ in r["seeds"] for config in base_lengths(bank)])
     bank.save()
     with RESULTS.open("a") as file:
         file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
@@ -141,19 +153,25 @@ def load() -> list[Row]:
     return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
 
 
+def base_lengths(bank: Bank) -> list[TrialConfig]:
+    """Return the base optimizer at the lengths that the luck of seeds is measured at."""
+    return [bank.config(rounded({**SGD, "horizon": length})) for length in LEVEL_LENGTHS]
+
+
 class Judge:
     """True hypervolumes of one task.
 
-    Most of the noise is common to the trainings of a seed and of about the same length. The seeds of the truth are
-    lucky or unlucky for all of them alike, so true means are corrected by what more seeds say of the base optimizer at
-    the same length (a control variate): that hardly matters between fronts, but between a claim and the truth it does.
+    Most of the noise is common to the trainings of a seed and of about the same length. Seeds are lucky or unlucky for
+    all of them alike, so means over the seeds of the truth, and what a search claims from its own seeds, are both
+    corrected by the base optimizer at the same length: its error over two hundred seeds over that on the seeds in
+    question (a control variate). That hardly matters between fronts, but between a claim and the truth it does.
     """
 
     def __init__(self, bank: Bank) -> None:
         self.bank = bank
-        self._base = [bank.config(rounded({**SGD, "horizon": length})) for length in LEVEL_LENGTHS]
-        many, few = (bank.truth(self._base, seeds).mean(axis=1) for seeds in (LEVEL_SEEDS, TRUTH_SEEDS))
-        self._luck = np.log(many / few)
+        self._base = base_lengths(bank)
+        self._many = bank.truth(self._base, LEVEL_SEEDS).mean(axis=1)
+        self._luck = np.log(self._many / bank.truth(self._base).mean(axis=1))
         known = [k for k, seed in bank.trainings() if seed == TRUTH_SEED + TRUTH_SEEDS - 1]
         self.configs = {k: bank.config(bank.params(k)) for k in known}
         truth = bank.truth(list(self.configs.values()))
@@ -162,10 +180,10 @@ class Judge:
         self.reference = (1.1 * self.true[config_id(SGD)], pareto.reference_compute(LONGEST))
         self.best = float(np.mean([self._front(truth[:, i::2], truth[:, 1 - i :: 2]) for i in (0, 1)]))
 
-    def correction(self, config: TrialConfig) -> float:
-        """Return what the mean over the truth's seeds is multiplied by."""
+    def correction(self, config: TrialConfig, luck: np.ndarray | None = None) -> float:
+        """Return what the mean over the truth's seeds, or over seeds of another luck, is multiplied by."""
         lengths = np.log([c.horizon for c in self._base])
-        return float(np.exp(np.interp(np.log(config.horizon), lengths, self._luck)))
+        return float(np.exp(np.interp(np.log(config.horizon), lengths, self._luck if luck is None else luck)))
 
     def _front(self, choose: np.ndarray, measure: np.ndarray) -> float:
         compute = np.array([c.compute for c in self.configs.values()])
@@ -177,16 +195,14 @@ class Judge:
         return self._share(configs, [self.true[config_id(c.params)] for c in configs])
 
     def claimed(self, row: Row) -> float:
-        """Return the hypervolume that a search claims over the best known, its errors as multiples of the base's.
-
-        A search reports errors beside those of the base optimizer on the same seeds, and its reference point comes
-        from them: seeds that are lucky for all configurations alike change no comparison. The base optimizer is that
-        at all lengths that were trained.
-        """
-        ratios = [np.log(error / self.true[config_id(params)]) for params, error in row.get("base") or ()]
-        level = float(np.exp(np.mean(ratios))) if ratios else 1.0
+        """Return the hypervolume that a search claims over the best known, corrected for the luck of its own seeds."""
+        counts = np.array([count for _, count in row["seeds"]], dtype=float)
+        errors = [[self.bank.error(config, seed) for config in self._base] for seed, _ in row["seeds"]]
+        luck = np.log(self._many / (counts @ np.array(errors) / counts.sum()))
         configs = [self.bank.config(p) for p in row["configs"]]
-        return self._share(configs, [error / level for error in row["claimed"]])
+        return self._share(
+            configs, [e * self.correction(c, luck) for e, c in zip(row["claimed"], configs, strict=True)]
+        )
 
     def _share(self, configs: Sequence[TrialConfig], errors: Sequence[float]) -> float:
         points = [(e, c.compute) for e, c in zip(errors, configs, strict=True)]
@@ -201,7 +217,8 @@ def judged(rows: Sequence[Row]) -> list[Row]:
         for row in rows:
             if row["task"] == name:
                 configs = [judge.bank.config(p) for p in row["configs"]]
-                out.append({**row, "true": judge.value(configs), "claim": judge.claimed(row), "size": len(configs)})
+                claim = judge.claimed(row) if row.get("seeds") else math.nan
+                out.append({**row, "true": judge.value(configs), "claim": claim, "size": len(configs)})
     return out
 
 

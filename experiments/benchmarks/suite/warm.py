@@ -24,7 +24,7 @@ from tasks import TASKS
 
 from rst_tune.analysis import pareto, warm_start
 from rst_tune.analysis.analysis import Analysis
-from rst_tune.analysis.surrogate import CLIP, EXPLORING, fit_surrogate
+from rst_tune.analysis.surrogate import CLIP, fit_surrogate
 from rst_tune.records import Prior, Role, Status, Trial, config_id
 from rst_tune.tuning.confirmation import spread_points
 
@@ -126,8 +126,8 @@ def prediction_errors(task: str) -> dict[tuple[str, int], list[float]]:
         target = np.log([min(float(t.error or 0.0), CLIP * worst) for t in held_out])
         for name, prior in _priors(task, repeat):
             for count in TRAININGS:
-                fitted = fit_surrogate([*base, *(others[i] for i in order[:count])], prior=prior, smoothness=EXPLORING)
-                gaps = fitted.marginals([t.config for t in held_out])[0] - target
+                fitted = fit_surrogate([*base, *(others[i] for i in order[:count])], prior=prior)
+                gaps = fitted.log_errors([t.config for t in held_out])[0] - target
                 found.setdefault((name, count), []).append(float(np.sqrt(np.mean(gaps**2))))
     return found
 

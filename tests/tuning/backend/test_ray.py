@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 SEARCH = (
     "budget={trials: 9}",
     "confirm={min_seeds: 2, max_seeds: 2, candidates: 2}",
-    "stopping={name: guarded, min_finished: 3}",
+    "stopping={name: pareto-asha}",
 )
 
 
