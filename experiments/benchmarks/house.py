@@ -51,6 +51,16 @@ EDGES = {
 """Where `dict[str, Any]` is the shape of somebody else or of a file, as patterns of file:function."""
 
 
+SEARCH = (
+    "tuning/sampler.py", "tuning/model.py", "tuning/proposals.py", "tuning/points.py", "tuning/confirmation.py",
+    "analysis/surrogate.py", "analysis/features.py", "analysis/replicates.py", "analysis/rungs.py",
+    # … and of version 0.1.0:
+    "tuning/chooser.py", "tuning/draws.py", "tuning/priors.py", "tuning/confirm.py", "analysis/kernel.py",
+    "analysis/process.py", "analysis/relation.py", "analysis/beliefs.py", "analysis/posterior.py", "analysis/noise.py",
+)  # fmt: skip
+"""What samples, predicts and confirms."""
+
+
 def functions(tree: ast.Module) -> list[ast.FunctionDef]:
     return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
 
@@ -84,6 +94,20 @@ def docstring_lines(tree: ast.Module) -> int:
     return sum((n.end_lineno or n.lineno) - n.lineno + 1 for n in texts if isinstance(n.value.value, str))
 
 
+def named_numbers(tree: ast.Module) -> tuple[int, int]:
+    """Return how many constants of a module hold numbers, and how many numbers these are."""
+    names = numbers = 0
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            found = [each.id for each in ast.walk(target) if isinstance(each, ast.Name)]
+            constants = [each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)]
+            held = sum(isinstance(value, int | float) and not isinstance(value, bool) for value in constants)
+            if held and all(name.isupper() for name in found):
+                names, numbers = names + len(found), numbers + held
+    return names, numbers
+
+
 def count(package: Path) -> dict[str, object]:
     """Return the counts of one package."""
     sources = {path.relative_to(package).as_posix(): path.read_text() for path in sorted(package.rglob("*.py"))}
@@ -99,6 +123,8 @@ def count(package: Path) -> dict[str, object]:
     features = Counter[str]()
     for name, number in lines.items():
         features[first_match(name, FEATURES) or "the rest"] += number
+    search = [name for name in SEARCH if name in sources]
+    names, numbers = map(sum, zip(*(named_numbers(trees[name]) for name in search), strict=True))
     untyped = [f"{name}:{f.name}" for name, f in found if mentions(f, "dict[str, Any]")]
     edges = Counter(first_match(name, EDGES) or "inside" for name in untyped)
     return {
@@ -107,6 +133,8 @@ def count(package: Path) -> dict[str, object]:
         "… of code, without docstrings, comments and empty lines": code,
         "… by room": lines_of_rooms,
         "… in files of features that 0.1.0 did not have": dict(features.most_common()),
+        "… of what samples, predicts and confirms": sum(lines[name] for name in search),
+        "named constants with numbers there, numbers in them": (names, numbers),
         "files per room": dict(rooms),
         "private helpers": len(private),
         "… used once": len(once),

@@ -29,16 +29,11 @@ SMALL = 0.1
 # A larger effect, strain or radius counts as this one: all of them break a training down.
 LARGEST = 1e3
 GIVEN = ""
+USUAL = ("sam", "coin", GIVEN)
 
 
 def numbers_of(configs: Sequence[TrialConfig]) -> Array:
-    """Return horizon, effect, strain, lateness and rho; what is not a number counts as the largest, or as 0.
-
-    >>> from rst_tune.records import TrialConfig
-    >>> shared = dict(family="constant", schedule={}, extra_propagation=0.5, gamma_gnr=1.0, gamma_rst=0.5)
-    >>> numbers_of([TrialConfig(**shared, rho=0.2, effect=float("inf"), strain=-1.0)])[0].tolist()
-    [1.0, 1000.0, 0.0, 0.0, 0.2]
-    """
+    """Return horizon, effect, strain, lateness and rho; what is not a number counts as the largest, or as 0."""
     rows = np.array([(c.horizon, c.effect, c.strain, c.lateness, c.rho) for c in configs], dtype=np.float64)
     rows = rows.reshape(-1, 5)
     rows[:, 3] = np.nan_to_num(np.clip(rows[:, 3], -1.0, 1.0))
@@ -76,7 +71,9 @@ class FeatureEncoding:
             if any(_lacks(config, name) for config in configs):
                 words.setdefault(name, {GIVEN}).add(str(None))
         # The first value of each name is the one without an indicator.
-        choices = [(n, v) for n, found in sorted(words.items()) for v in sorted(found, key=_usual)[1:]]
+        choices = [
+            (n, v) for n, found in sorted(words.items()) for v in sorted(found, key=lambda v: (v not in USUAL, v))[1:]
+        ]
         spreads = [(n, float(np.mean(v)), float(np.std(v))) for n, v in sorted(numbers.items())]
         spreads = [(name, mean, spread) for name, mean, spread in spreads if 0 < spread < inf]
         rhos = [c.rho for c in configs if 0 < c.rho < inf] or [1.0]
@@ -93,7 +90,8 @@ class FeatureEncoding:
         for name, value in self.choices:
             columns.append(present * np.array([str(own.get(name)) == value for own in options], dtype=np.float64))
         for name, mean, spread in self.numbers:
-            columns.append(present * (np.array([_number(own.get(name), mean) for own in options]) - mean) / spread)
+            values = np.array([v if _is_number(v := own.get(name)) else mean for own in options], dtype=np.float64)
+            columns.append(present * (values - mean) / spread)
         return np.stack(columns, axis=1)
 
 
@@ -110,15 +108,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
-def _number(value: Any, default: float) -> float:
-    return float(value) if _is_number(value) else default
-
-
 def _lacks(config: TrialConfig, name: str) -> bool:
     """Return whether the option could be given in the configuration and is not."""
     owner = name.partition(".")[0]
     return owner in ("cap", config.rule, config.policy) and name not in _options(config)
-
-
-def _usual(value: str) -> tuple[bool, str]:
-    return value not in ("sam", "coin", GIVEN), value

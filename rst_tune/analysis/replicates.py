@@ -46,18 +46,18 @@ class ConfigSummary:
     error_mean: float
     error_sem: float | None
     error_posterior: float
-    error_posterior_sd: float | None
-    error_low: float | None
-    error_high: float | None
+    error_posterior_sd: float | None = None
+    error_low: float | None = None
+    error_high: float | None = None
     seeds: int
     seeds_total: int
     diverged: int
     errors: tuple[float, ...]
     seed_ids: tuple[int, ...]
-    p_nondominated: float | None
-    on_front: bool
-    settled: bool
-    verdict: Verdict
+    p_nondominated: float | None = None
+    on_front: bool = False
+    settled: bool = False
+    verdict: Verdict = "single seed"
     test_error_mean: float | None
     test_error_sem: float | None
     trial_key: str
@@ -176,18 +176,11 @@ def _summary(config_id: str, trials: list[Trial]) -> ConfigSummary:
         error_mean=fmean(errors),
         error_sem=_sem(errors),
         error_posterior=fmean(errors),
-        error_posterior_sd=None,
-        error_low=None,
-        error_high=None,
         seeds=len(ended),
         seeds_total=len(errors),
         diverged=len(trials) - len(ended),
         errors=errors,
         seed_ids=tuple(t.seed for t in trials),
-        p_nondominated=None,
-        on_front=False,
-        settled=False,
-        verdict="single seed",
         test_error_mean=fmean(tests) if tests else None,
         test_error_sem=_sem(tests),
         trial_key=kept.key,

@@ -328,17 +328,14 @@ def fit_surrogate(
     if len(trials) > MAX_FITTED:
         few = fit_surrogate(thinned(trials, MAX_FITTED), encoding=surrogate.encoding, prior=prior)
         return replace(surrogate, params=few.params)
+    centre = transformed(prior.kernel)
+    bounds = [(c - 4 * s, c + 4 * s) for c, s in zip(centre, prior.kernel_sd, strict=True)]
     with threadpool_limits(1):  # several times faster than many threads for matrices this small
-        return replace(surrogate, params=_maximum_a_posteriori(surrogate))
-
-
-def _maximum_a_posteriori(surrogate: Surrogate) -> KernelParams:
-    """Return the kernel parameters of highest posterior density."""
-    centre = transformed(surrogate.prior.kernel)
-    bounds = [(c - 4 * s, c + 4 * s) for c, s in zip(centre, surrogate.prior.kernel_sd, strict=True)]
-    found = minimize(surrogate.objective(), centre, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 30})
-    amplitude, noise, scale, length = np.exp(found.x[:4]).tolist()
-    return KernelParams(amplitude, noise, scale, length, float(special.expit(found.x[4])))
+        found = minimize(
+            surrogate.objective(), centre, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 30}
+        ).x
+    amplitude, noise, scale, length = np.exp(found[:4]).tolist()
+    return replace(surrogate, params=KernelParams(amplitude, noise, scale, length, float(special.expit(found[4]))))
 
 
 def transformed(kernel: Sequence[float]) -> Array:

@@ -10,7 +10,6 @@ with 40 plain trainings (docs/log.md).
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,23 +24,13 @@ Point = tuple[float, float]
 MIN_SHARE = 0.003
 
 
-@dataclass(frozen=True)
-class Replicate:
-    """A configuration, how many fresh seeds it has, and how many it needs at least."""
-
-    config_id: str
-    config: TrialConfig
-    seeds: int
-    missing: int
-
-
 class Confirmation:
     """The replicates so far, and what is due. `baselines` maps ids to configurations that are trained in any case."""
 
     def __init__(self, settings: Confirm, baselines: Mapping[str, TrialConfig], model: SearchModel) -> None:
         self._settings, self._baselines, self._model = settings, baselines, model
         self._seeds: dict[str, set[int]] = {}
-        self._plan: tuple[tuple[int, Point | None], list[Replicate]] | None = None
+        self._last: tuple[tuple[int, Point | None], list[str]] | None = None
 
     def update(self, trial: Trial) -> None:
         """Register a replicate that was created or has ended."""
@@ -52,51 +41,44 @@ class Confirmation:
         """Return how many fresh seeds a configuration was given."""
         return len(self._seeds.get(config_id, ()))
 
-    def plan(self, reference: Point | None) -> list[Replicate]:
-        """Return the chosen points by their share of the hypervolume, then the baselines of the answer."""
-        state = (len(self._model.finished), reference)
-        if self._plan is None or self._plan[0] != state:
-            self._plan = state, self._chosen(reference)
-        return [self._due(r) for r in self._plan[1]]
-
-    def _due(self, replicate: Replicate) -> Replicate:
-        """Return the replicate with what is missing now. The first seed of a baseline counts: it was not selected."""
-        name, config = replicate.config_id, replicate.config
-        seeds = self.seeds(name)
-        return Replicate(name, config, seeds, max(self._settings.min_seeds - seeds - config.is_baseline, 0))
+    def missing(self, config_id: str) -> int:
+        """Return how many fresh seeds it lacks. The first seed of a baseline counts: it was not selected."""
+        own = self.seeds(config_id) + self._model.delivered[config_id].is_baseline
+        return max(self._settings.min_seeds - own, 0)
 
     def reserve(self, reference: Point | None) -> float:
         """Return the compute that the missing replicates take, in plain trainings."""
-        if not self._settings.enabled:
-            return 0.0
-        return sum(r.missing * r.config.compute for r in self.plan(reference))
+        trained, enabled = self._model.delivered, self._settings.enabled
+        return sum(self.missing(n) * trained[n].compute for n in self.chosen(reference)) if enabled else 0.0
 
-    def next(self, reference: Point | None, running: Collection[str]) -> Replicate | None:
-        """Return the next replicate, or None when none is due now.
+    def next(self, reference: Point | None, running: Collection[str]) -> str | None:
+        """Return the id of the next one to be replicated, or None when none is due now.
 
         Beyond `min_seeds` a configuration gets one seed at a time, up to `max_seeds`, the one with the fewest first.
         """
-        plan = self.plan(reference)
-        for replicate in plan:
-            if replicate.missing:
-                return replicate
-        able = [r for r in plan if r.seeds < self._settings.max_seeds and r.config_id not in running]
-        return min(able, key=lambda r: (r.seeds, r.config.compute), default=None)
+        chosen, trained = self.chosen(reference), self._model.delivered
+        due = next((name for name in chosen if self.missing(name)), None)
+        able = [n for n in chosen if self.seeds(n) < self._settings.max_seeds and n not in running]
+        return due or min(able, key=lambda n: (self.seeds(n), trained[n].compute), default=None)
 
-    def _chosen(self, reference: Point | None) -> list[Replicate]:
+    def chosen(self, reference: Point | None) -> list[str]:
+        """Return the ids of the chosen points by their share of the hypervolume, then the baselines of the answer."""
+        state = (len(self._model.finished), reference)
+        if self._last is None or self._last[0] != state:
+            self._last = state, self._choose(reference)
+        return self._last[1]
+
+    def _choose(self, reference: Point | None) -> list[str]:
         trained = self._model.delivered
+        if reference is None or not self._model.ready or not trained:
+            return list(trained)[: self._settings.candidates]
         names, configs = list(trained), list(trained.values())
-        if not names:
-            return []
-        if reference is None or not self._model.ready:
-            return [Replicate(name, trained[name], 0, 0) for name in names[: self._settings.candidates]]
         errors = self._model.surrogate().errors(configs)
         points = np.column_stack([errors, [config.compute for config in configs]])
-        chosen = [names[i] for i in spread_points(points, reference, self._settings.candidates)]
-        error = dict(zip(names, errors, strict=True))
-        base = [name for name in self._baselines if name in trained and trained[name].is_base]
-        compared = sorted(base, key=lambda name: error[name])[:1] + [n for n in self._baselines if n not in base]
-        return [Replicate(n, trained[n], 0, 0) for n in dict.fromkeys((*chosen, *compared)) if n in trained]
+        best = [names[i] for i in spread_points(points, reference, self._settings.candidates)]
+        error, known = dict(zip(names, errors, strict=True)), [name for name in self._baselines if name in trained]
+        base = sorted((name for name in known if trained[name].is_base), key=lambda name: error[name])
+        return list(dict.fromkeys((*best, *base[:1], *(name for name in known if name not in base))))
 
 
 def spread_points(points: ArrayLike, reference: Point, limit: int) -> list[int]:

@@ -230,7 +230,7 @@ class SearchController:
         return PendingTrials(trials, self._state.reference, len(self._state.trials), self._next_seed_of)
 
     def _next_seed_of(self, config: TrialConfig | None) -> int:
-        return self._proposals.next_seed() if config is None else self._replicate_seed(config_id(config.params))
+        return self._proposals.first_seed() if config is None else self._replicate_seed(config_id(config.params))
 
     # --- searching --------------------------------------------------------------------------------------------
 
@@ -309,7 +309,7 @@ class SearchController:
             return None
         running = {self._state.trials[key].config_id for key in self._running}
         chosen = self._confirmation.next(self._state.reference, running)
-        return self._start_replicate(chosen.config_id) if chosen is not None else None
+        return self._start_replicate(chosen) if chosen is not None else None
 
     def _next_test(self) -> TrialTask | None:
         if self._to_test is None:

@@ -35,19 +35,13 @@ class ProposalQueue:
         self._study.reconcile(sampled, again)
         self._given = deque(params for params in self._given if config_id(params) not in sampled)
 
-    def first_seed(self, identity: str) -> int:
-        """Return the seed that a configuration is trained with first.
+    def first_seed(self, identity: str | None = None) -> int:
+        """Return the seed that a configuration, or the next one, is trained with first.
 
         In a grid all share it, to be compared seed by seed. Sampled configurations take turns with a few seeds: most of
         the noise is common to the trainings of one seed, and with one seed alone the search would fit that one.
         """
-        return self._seed_of_number(self._numbers[identity])
-
-    def next_seed(self) -> int:
-        """Return the seed that the next configuration is trained with first."""
-        return self._seed_of_number(len(self.params))
-
-    def _seed_of_number(self, number: int) -> int:
+        number = len(self.params) if identity is None else self._numbers[identity]
         return self._seed if self._is_grid or self._seeds > 1 else self._seed + number % SEARCH_SEEDS
 
     def next(self) -> str | None:

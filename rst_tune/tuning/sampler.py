@@ -8,8 +8,7 @@ its last rung predicts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -44,14 +43,6 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """What to train next: new parameters as Optuna suggests them, or a configuration that was trained before."""
-
-    suggested: dict[str, Any] | None = None
-    replicate: TrialConfig | None = None
-
-
 class RandomSuggester:
     """Answers like an Optuna trial, at random, and keeps the answers in `params`.
 
@@ -66,29 +57,11 @@ class RandomSuggester:
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> float:
         """Return a number of the range."""
-        if name not in self.params:
-            value = self._in_range(name, low, high, log)
-            if step is not None:
-                value = low + step * int(self._rng.integers(0, int((high - low) / step + 1e-9) + 1))
-            self.params[name] = min(max(value, low), high)
-        return float(self.params[name])
-
-    def _in_range(self, name: str, low: float, high: float, log: bool) -> float:
-        scale, back = (np.log, np.exp) if log else (float, float)
-        start, width = scale(low), scale(high) - scale(low)
-        if name in self._around:
-            return float(back(scale(self._around[name]) + NEIGHBOUR_SCALE * width * self._rng.normal()))
-        return float(back(start + width * self._rng.random()))
+        return float(self._number(name, low, high, step, log))
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
         """Return a whole number of the range."""
-        if name not in self.params:
-            if log or name in self._around:
-                value = low + step * round((self._in_range(name, low, high, log) - low) / step)
-            else:
-                value = low + step * int(self._rng.integers(0, (high - low) // step + 1))
-            self.params[name] = min(max(value, low), high)
-        return int(self.params[name])
+        return int(self._number(name, low, high, step, log))
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
         """Return one of the choices."""
@@ -96,6 +69,19 @@ class RandomSuggester:
             keep = name in self._around and self._rng.random() < P_KEEP_CATEGORY
             self.params[name] = self._around[name] if keep else choices[int(self._rng.integers(len(choices)))]
         return self.params[name]
+
+    def _number(self, name: str, low: float, high: float, step: float | None, log: bool) -> float:
+        """Return a number; of a range with steps, each of them is equally likely."""
+        if name not in self.params:
+            half = 0.0 if step is None or log else 0.5 * step
+            scale, back = (np.log, np.exp) if log else (float, float)
+            start, width = scale(low - half), scale(high + half) - scale(low - half)
+            near = name in self._around
+            away = NEIGHBOUR_SCALE * self._rng.normal() if near else self._rng.random()
+            value = back((scale(self._around[name]) if near else start) + width * away)
+            value = value if step is None else low + step * round((value - low) / step)
+            self.params[name] = type(low)(min(max(value, low), high))
+        return float(self.params[name])
 
 
 def no_seed(config: TrialConfig | None) -> int:  # noqa: ARG001  one signature with a search's own
@@ -152,25 +138,16 @@ class FrontSampler(BaseSampler):
         self._random = RandomSampler(seed=seed)
         self._suggested: dict[str, Any] | None = None
 
-    def before_trial(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:  # noqa: ARG002  Optuna's hook
+    def before_trial(self, *_: Any) -> None:
         """Choose the parameters of the trial that Optuna is about to create."""
-        if self._suggested is None and (proposal := self.propose(replicates=False)) is not None:
-            self._suggested = proposal.suggested
+        if self._suggested is None:
+            self.propose(replicates=False)
 
-    def infer_relative_search_space(
-        self,
-        study: optuna.Study,  # noqa: ARG002  Optuna's hook
-        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
-    ) -> dict[str, BaseDistribution]:
+    def infer_relative_search_space(self, *_: Any) -> dict[str, BaseDistribution]:
         """Return nothing: the space is conditional, so every parameter is sampled when it is asked for."""
         return {}
 
-    def sample_relative(
-        self,
-        study: optuna.Study,  # noqa: ARG002  Optuna's hook
-        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
-        search_space: dict[str, BaseDistribution],  # noqa: ARG002
-    ) -> dict[str, Any]:
+    def sample_relative(self, *_: Any) -> dict[str, Any]:
         """Return nothing."""
         return {}
 
@@ -186,9 +163,13 @@ class FrontSampler(BaseSampler):
             return self._suggested[param_name]
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
-    def propose(self, *, replicates: bool = True) -> Proposal | None:
-        """Return the training with the largest acquisition; None while too little has finished."""
-        if len(self.model.finished) < self._n_startup_trials or not self.model.ready or self._reference is None:
+    def propose(self, *, replicates: bool = True) -> dict[str, Any] | TrialConfig | None:
+        """Return the training with the largest acquisition; None while too little has finished.
+
+        That of a new configuration is what Optuna is to suggest, a replicate the configuration that was trained before.
+        """
+        reference = self._reference
+        if len(self.model.finished) < self._n_startup_trials or not self.model.ready or reference is None:
             return None
         rng = np.random.default_rng(self._seed)
         pending = [trial.config for trial in self._pending]
@@ -200,39 +181,27 @@ class FrontSampler(BaseSampler):
             able = self.model.deliverable(pending)
             # The others only take time: one more training will not bring them onto the front.
             delivered = [able[i] for i in surrogate.contenders(able)]
-            acquisition = partial(_acquisition, surrogate=surrogate, delivered=delivered, reference=self._reference)
 
-            def gains_of(new: Sequence[_Candidate]) -> Array:
-                return acquisition([config for _, config in new], [self._seed_of(None)] * len(new))
+            def acquisition(configs: Sequence[TrialConfig], *, new: bool) -> Array:
+                seeds = [self._seed_of(None if new else config) for config in configs]
+                gain = knowledge_gradient(surrogate, configs, delivered, reference, seeds)
+                return np.asarray(gain / (OVERHEAD + np.array([config.compute for config in configs])))
 
-            first = candidates[int(np.argmax(gains_of(candidates)))]
+            first = candidates[int(np.argmax(acquisition([config for _, config in candidates], new=True)))]
             near = [self._candidate(rng, first[0]) for _ in range(N_NEIGHBOURS)]
             near = [first, *(c for c in near if c[1].identity not in known)]
-            gains = gains_of(near)
-            replicated = [self._seed_of(config) for config in delivered]
-            again = acquisition(delivered, replicated) if replicates and delivered else np.zeros(1)
+            gains = acquisition([config for _, config in near], new=True)
+            again = acquisition(delivered, new=False) if replicates and delivered else np.zeros(1)
         if again.max() > gains.max():
-            return Proposal(replicate=delivered[int(np.argmax(again))])
+            replicate: TrialConfig = delivered[int(np.argmax(again))]
+            return replicate
         self._suggested = near[int(np.argmax(gains))][0]
-        return Proposal(suggested=self._suggested)
+        return self._suggested
 
     def _candidate(self, rng: np.random.Generator, around: Mapping[str, Any] | None = None) -> _Candidate:
         suggester = RandomSuggester(rng, around)
         params = self._sample(suggester)
         return suggester.params, trial_config(params, self._scale)
-
-
-def _acquisition(
-    configs: Sequence[TrialConfig],
-    seeds: Sequence[int],
-    *,
-    surrogate: Surrogate,
-    delivered: Sequence[TrialConfig],
-    reference: tuple[float, float],
-) -> Array:
-    """Return the knowledge gradient of each configuration per unit of compute."""
-    gain = knowledge_gradient(surrogate, configs, delivered, reference, seeds)
-    return np.asarray(gain / (OVERHEAD + np.array([config.compute for config in configs])))
 
 
 @cache

@@ -202,8 +202,8 @@ class SearchStudy:
         if settings.name == "front":
             self._front_sampler.prepare(pending.trials, pending.reference, seed, pending.seed_of)
             proposal = self._front_sampler.propose(replicates=self.experiment.confirm.enabled)
-            if proposal is not None and proposal.replicate is not None:
-                return dict(proposal.replicate.params), True
+            if isinstance(proposal, TrialConfig):
+                return dict(proposal.params), True
             self.study.sampler = self._front_sampler
         else:
             self.study.sampler = _optuna_sampler(settings.name, seed, settings.n_startup_trials)

@@ -40,13 +40,13 @@ def replicate(one, seed):
 
 
 def test_a_few_points_hold_most_of_the_front_and_the_baselines_of_the_answer_come_after_them():
-    plan = confirmation([BASE, SAM, CHEAP, *CROWD]).plan(REFERENCE)
-    names = [r.config_id for r in plan]
+    due = confirmation([BASE, SAM, CHEAP, *CROWD])
+    names = due.chosen(REFERENCE)
     assert len([name for name in names if name.startswith("around")]) == 1, "its neighbours add nothing"
     assert {"cheap", "base", "sam"} <= set(names)
     assert names[-1] == "sam", "dominated, but the answer compares with it"
-    assert [r.missing for r in plan if r.config_id in ("base", "sam")] == [2, 2], "their first seed was not selected"
-    assert {r.missing for r in plan if r.config_id not in ("base", "sam")} == {3}
+    assert [due.missing(n) for n in names if n in ("base", "sam")] == [2, 2], "their first seed was not selected"
+    assert {due.missing(n) for n in names if n not in ("base", "sam")} == {3}
 
 
 def test_of_the_base_optimizers_lengths_the_best_one_is_compared_with():
@@ -56,22 +56,23 @@ def test_of_the_base_optimizers_lengths_the_best_one_is_compared_with():
     )
     due = confirmation([BASE, SAM, CHEAP, *CROWD, short, long])
     due._baselines = {t.config_id: t.config for t in (BASE, SAM, short, long)}
-    chosen = [r.config_id for r in due.plan((11.0, 1.6))]
+    chosen = due.chosen((11.0, 1.6))
     assert chosen[-2:] == ["long", "sam"]
     assert not {"base", "short"} & set(chosen)
 
 
 def test_only_what_finished_in_the_search_is_replicated():
     stopped = trial("stopped", 0.1, 1.0, status=Status.STOPPED)
-    assert {r.config_id for r in confirmation([stopped, CROWD[0]]).plan(None)} == {"around-0"}
-    assert confirmation([stopped]).plan(None) == []
+    assert confirmation([stopped, CROWD[0]]).chosen(None) == ["around-0"]
+    assert confirmation([stopped]).chosen(None) == []
 
 
 def test_the_reserve_is_the_compute_of_the_missing_replicates_and_shrinks_with_each():
     trials = [BASE, SAM, CHEAP, *CROWD]
     due = confirmation(trials)
-    plan = due.plan(REFERENCE)
-    assert due.reserve(REFERENCE) == pytest.approx(sum(r.missing * r.config.compute for r in plan))
+    compute = {t.config_id: t.compute for t in trials}
+    needed = sum(due.missing(name) * compute[name] for name in due.chosen(REFERENCE))
+    assert due.reserve(REFERENCE) == pytest.approx(needed)
     before = due.reserve(REFERENCE)
     due.update(replicate(CHEAP, 0))
     assert due.reserve(REFERENCE) == pytest.approx(before - CHEAP.compute)
@@ -82,32 +83,31 @@ def test_the_reserve_is_the_compute_of_the_missing_replicates_and_shrinks_with_e
 
 def test_missing_seeds_come_first_then_the_fewest_and_nothing_beyond_the_most():
     due = confirmation([BASE, SAM, CHEAP, *CROWD], min_seeds=2, max_seeds=3)
-    plan, given = due.plan(REFERENCE), []
+    missing, given = {name: due.missing(name) for name in due.chosen(REFERENCE)}, []
     while (chosen := due.next(REFERENCE, running=())) is not None:
-        given.append(chosen.config_id)
-        due.update(trial(chosen.config_id, 0.0, 1.0, role=Role.CONFIRM, seed=1000 + chosen.seeds))
-    needed = sum(r.missing for r in plan)
-    assert given[:needed] == [r.config_id for r in plan for _ in range(r.missing)]
-    assert {given.count(r.config_id) for r in plan} == {3}
+        given.append(chosen)
+        due.update(trial(chosen, 0.0, 1.0, role=Role.CONFIRM, seed=1000 + due.seeds(chosen)))
+    assert given[: sum(missing.values())] == [name for name, count in missing.items() for _ in range(count)]
+    assert {given.count(name) for name in missing} == {3}
 
 
 def test_beyond_the_least_a_configuration_is_trained_on_one_seed_at_a_time():
     due = confirmation([BASE, SAM, CHEAP, *CROWD], min_seeds=1, max_seeds=3)
-    for r in due.plan(REFERENCE):
-        for seed in range(r.missing):
-            due.update(trial(r.config_id, 0.0, 1.0, role=Role.CONFIRM, seed=1000 + seed))
-    names = [r.config_id for r in due.plan(REFERENCE)]
+    names = due.chosen(REFERENCE)
+    for name in names:
+        for seed in range(due.missing(name)):
+            due.update(trial(name, 0.0, 1.0, role=Role.CONFIRM, seed=1000 + seed))
     assert due.next(REFERENCE, running=names) is None
-    assert due.next(REFERENCE, running=names[1:]).config_id == names[0]
+    assert due.next(REFERENCE, running=names[1:]) == names[0]
 
 
 def test_a_point_that_turns_out_worse_gives_way_to_the_next_one():
     lucky = [trial("lucky", 0.3, 4.5)]
     trials = [BASE, SAM, CHEAP, *CROWD, *lucky]
-    assert "lucky" in {r.config_id for r in confirmation(trials).plan(REFERENCE)}
+    assert "lucky" in set(confirmation(trials).chosen(REFERENCE))
     again = [trial("lucky", 0.3, 9.0, role=Role.CONFIRM, seed=1000 + k) for k in range(6)]
     again += [replicate(one, seed) for one in (CHEAP, CROWD[0]) for seed in range(6)]
-    names = {r.config_id for r in confirmation([*trials, *again]).plan(REFERENCE)}
+    names = set(confirmation([*trials, *again]).chosen(REFERENCE))
     assert "lucky" not in names
     assert any(name.startswith("around") for name in names)
 
