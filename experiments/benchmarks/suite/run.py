@@ -32,7 +32,7 @@ from grid_space import rounded
 from methods import SAMPLERS, Delivered
 from prior import left_out
 from scipy import stats
-from tasks import TASKS
+from tasks import ALL, TASKS, UNSEEN
 from warm import EARLIER, POINTS, first_points, warm_prior
 
 from rst_tune.analysis import pareto
@@ -98,6 +98,8 @@ METHODS: dict[str, Method] = {
     "Optuna GP": methods.sampled(SAMPLERS["Optuna GP"]),
     "BoTorch qLogNEHVI": methods.botorch,
 }
+# What was run on the tasks that nothing was chosen on.
+ON_UNSEEN = ("ours", "random", "MO-TPE", "NSGA-II", "stock Ray: MO-TPE + ASHA", "MO-ASHA", "SGD at six lengths")
 # Fewer repeats and budgets: methods that take seconds per proposal, and what our search is without one of its parts.
 SLOW = {"Optuna GP", "BoTorch qLogNEHVI"}
 
@@ -213,7 +215,7 @@ def judged(rows: Sequence[Row]) -> list[Row]:
     """Return the rows with their true and claimed hypervolumes."""
     out = []
     for name in dict.fromkeys(r["task"] for r in rows):
-        judge = Judge(Bank(TASKS[name]))
+        judge = Judge(Bank(ALL[name]))
         for row in rows:
             if row["task"] == name:
                 configs = [judge.bank.config(p) for p in row["configs"]]
@@ -281,7 +283,7 @@ def main() -> None:
     """Run what is missing where asked to, then print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train", action="store_true")
-    parser.add_argument("--task", action="append", choices=list(TASKS))
+    parser.add_argument("--task", action="append", choices=list(ALL))
     parser.add_argument("--method", action="append", choices=list(METHODS))
     parser.add_argument("--worlds", type=int, default=16)
     parser.add_argument("--slow-worlds", type=int, default=4, help="repeats of methods that take minutes each")
@@ -290,16 +292,16 @@ def main() -> None:
     torch.set_num_threads(1)
     if options.train:
         for name in options.method or METHODS:
-            for task in options.task or TASKS:
-                train(Bank(TASKS[task]), name, *plan(name, options.worlds, options.slow_worlds))
-        for task in TASKS:
-            Judge(Bank(TASKS[task])).bank.save()
+            for task in options.task or (*TASKS, *(UNSEEN if name in ON_UNSEEN else ())):
+                train(Bank(ALL[task]), name, *plan(name, options.worlds, options.slow_worlds))
+        for task in ALL:
+            Judge(Bank(ALL[task])).bank.save()
     rows = judged(load())
     if not rows:
         sys.exit("there are no kept results: run with --train")
-    print(table(rows))
+    print(table([r for r in rows if r["task"] in TASKS]))
     for task in dict.fromkeys(r["task"] for r in rows):
-        print(f"\n{task}: {TASKS[task].about}")
+        print(f"\n{task}: {ALL[task].about}" + (", never seen before" if task in UNSEEN else ""))
         print(table([r for r in rows if r["task"] == task]))
     print("\nclaimed minus true hypervolume at 40:", claims(rows))
     print("\nsignificantly ahead of ours on a task:", *(behind(rows) or ["nothing"]), sep="\n  ")

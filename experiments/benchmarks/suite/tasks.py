@@ -58,6 +58,17 @@ def _clusters(seed: int = 5) -> Arrays:
     return _standardized(x), y
 
 
+@cache
+def _spirals(seed: int = 9, examples: int = 6000, arms: int = 3) -> Arrays:
+    """Return points on three spiral arms, lifted to 24 dimensions by random waves."""
+    rng = np.random.default_rng(seed)
+    y, along = rng.integers(arms, size=examples), np.sqrt(rng.uniform(0.05, 1.0, examples))
+    angle = 4.0 * along + 2 * np.pi * y / arms + 0.25 * rng.normal(size=examples)
+    points = along[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+    waves = np.sin(points @ rng.normal(0, 2.5, (2, 24)) + rng.uniform(0, 2 * np.pi, 24))
+    return _standardized(waves + 0.1 * rng.normal(size=waves.shape)), y
+
+
 def _standardized(x: np.ndarray, components: int = 20) -> np.ndarray:
     """Return the first principal components, in units of their common deviation: fewer inputs, faster trainings."""
     x = x - x.mean(axis=0)
@@ -106,3 +117,21 @@ TASKS: dict[str, SuiteTask] = {
         ),
     )
 }  # fmt: skip
+
+# Nothing was chosen on these: no setting, no prior. They were defined before anything was trained on them.
+UNSEEN: dict[str, SuiteTask] = {
+    task.name: task
+    for task in (
+        SuiteTask(
+            name="fashion-deep", about="Fashion-MNIST 8 x 8, clean labels, two hidden layers, weight decay",
+            pool=lambda: _images("fashion_mnist", 12000, 8), classes=10, train=960, validation=2000, hidden=(32, 16),
+            lr=0.1, epochs=12, rho=0.1, weight_decay=5e-4,
+        ),
+        SuiteTask(
+            name="spirals", about="three spirals, Adam, batch norm, 20 % wrong labels",
+            pool=_spirals, classes=3, train=480, validation=1000, label_noise=0.2, hidden=(24,), batch_norm=True,
+            optimizer="adam", lr=0.02, epochs=16, rho=0.2,
+        ),
+    )
+}  # fmt: skip
+ALL = TASKS | UNSEEN
