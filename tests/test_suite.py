@@ -15,7 +15,7 @@ import ensemble  # noqa: E402
 from bank import Bank  # noqa: E402
 from grid_space import compute_space, rounded  # noqa: E402
 from simulated_tasks import FORMULAS, simulated_bank  # noqa: E402
-from tasks import TASKS  # noqa: E402
+from tasks import ALL, TASKS  # noqa: E402
 
 from rst_tune import RST, schedules  # noqa: E402
 from rst_tune.training.optimization import learning_rate  # noqa: E402
@@ -122,7 +122,7 @@ def test_the_kept_results_are_judged_without_any_data_set(monkeypatch: pytest.Mo
     import run
 
     rows = run.load()
-    assert {r["task"] for r in rows if r["method"] == "ours"} == set(TASKS)
+    assert {r["task"] for r in rows if r["method"] == "ours"} == set(ALL)
     one = run.judged([r for r in rows if r["task"] == "fashion-adam"])
     at = [r for r in one if r["budget"] == 40.0]
     ours, random = (np.mean([r["true"] for r in at if r["method"] == method]) for method in ("ours", "random"))
