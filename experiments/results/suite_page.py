@@ -28,7 +28,8 @@ def write(page: "Page") -> None:
         "one is computed for, and what is added to its cost, on digits-noisy, clusters-hot, cifar-bn and digits-40 "
         "(worlds 100 to 107; here are worlds 0 to 15); the one length scale and how much rougher proposals are than "
         "predictions on worlds 300 to 307, where the choice is the same with any one of the seven tasks left out. True "
-        "means are corrected for the luck of the twelve seeds by the base optimizer at the same length over two hundred. "
+        "means are corrected for the luck of the twelve seeds by the base optimizer at the same length over two "
+        "hundred. "
         "`python experiments/benchmarks/suite/run.py` prints this, `--train` runs what is missing.",
         run.table([r for r in rows if r["task"] in TASKS]),
         "Two tasks on which nothing was chosen, no setting and no prior; defined before anything was trained on them:",
