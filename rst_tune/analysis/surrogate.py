@@ -58,8 +58,9 @@ MAX_STRAIN_RATIO = 20.0  # its sixth power is finite; beyond it q/(1 + q) is 1
 # The part of v that only similar configurations have in common: trainings of one seed and length share 0.68 to 0.97 of
 # the noise, those of one seed and any length 0.30 to 0.75 (`prior.py`).
 LOCAL_SEED_SHARE = 0.5
-# Beyond this many standard deviations a configuration is taken never to be on the front.
-CONTENDER_SDS = 3.0
+# Beyond this many standard deviations a configuration is taken never to be on the front, and of more contenders than
+# this the most promising ones are compared: the time is the cube of their number.
+CONTENDER_SDS, MAX_CONTENDERS = 3.0, 500
 STEP, MIN_VARIANCE = 1e-5, 1e-12
 MAX_LOG = 50.0  # of an error: its exponential is finite
 
@@ -205,8 +206,9 @@ class Surrogate:
         """Return the indices of those that may be on the front, by compute."""
         order = np.argsort([config.compute for config in configs], kind="stable")
         mean, sd = self.log_errors([configs[i] for i in order])
-        highest = np.minimum.accumulate(mean + CONTENDER_SDS * sd)
-        return order[mean - CONTENDER_SDS * sd <= highest]
+        able = np.flatnonzero(mean - CONTENDER_SDS * sd <= np.minimum.accumulate(mean + CONTENDER_SDS * sd))
+        behind = (mean - np.minimum.accumulate(mean))[able] / sd[able]
+        return order[np.sort(able[np.argsort(behind, kind="stable")[:MAX_CONTENDERS]])]
 
     def lookahead(
         self,
