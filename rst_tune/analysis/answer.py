@@ -1,13 +1,14 @@
 """The recommendation, and the sentences that report it.
 
-The choice rule: the cheapest replicated point of the front whose posterior and measured errors are both within one
-standard error of the lowest posterior error; where fewer than two points have two seeds, the knee of the front. A point
-that is dominated almost surely, or has a diverged seed, is not recommended as long as there are others. Where no point
-is better than the base optimizer at some length that costs no more, and that is not dominated either, it is the base
-optimizer at its best length.
+The choice rule: the cheapest replicated point of the front whose posterior error is within one standard error of the
+lowest one; where fewer than two points have two seeds, the knee of the front. A point that is dominated almost surely,
+or has a diverged seed, is not recommended as long as there are others. Where no point is better than the base optimizer
+at some length that costs no more, and that is not dominated either, it is the base optimizer at its best length.
 
-In brackets behind a baseline stand what the data support about the point, and the difference (the point's value minus
-the baseline's) with its 95 % interval.
+All errors in a sentence are posterior ones, with their standard deviations: the seeds of the replicates may be lucky
+for all configurations alike, and their measured means would not fit the differences. In brackets behind a baseline
+stand what the data support about the point, and the difference (the point's value minus the baseline's) with its 95 %
+interval.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ def recommended(points: Rows, baselines: Baselines, gains: Rows) -> ConfigSummar
     # error of a difference, a point with a very uncertain mean would always qualify.
     best = min(replicated, key=lambda p: p.error_posterior)
     limit = best.error_posterior + max(best.error_sem or 0.0, best.error_posterior_sd or 0.0)
-    near = (p for p in replicated if max(p.error_posterior, p.error_mean) <= limit)
+    near = (p for p in replicated if p.error_posterior <= limit)
     return min(near, key=lambda p: p.compute, default=best)
 
 
@@ -134,7 +135,8 @@ def _interval(row: ConfigSummary, baselines: Baselines) -> str:
 
 def _error(row: ConfigSummary, baselines: Baselines) -> str:
     one_seed = " (one seed)" if row.error_sem is None else ""
-    return baselines.metric.with_unit(row.error_mean, row.error_sem) + one_seed
+    spread = row.error_sem if row.error_posterior_sd is None else row.error_posterior_sd
+    return baselines.metric.with_unit(row.error_posterior, spread) + one_seed
 
 
 def _at_cost(row: ConfigSummary, baselines: Baselines) -> str:

@@ -119,9 +119,9 @@ class Baselines:
     def base_error(self, compute: float) -> float:
         """Return the lowest error that the base optimizer is expected to give for at most this compute.
 
-        Between its measured lengths it is interpolated in logarithms; the posterior error counts where it is lower.
+        Between its trained lengths it is interpolated in logarithms; the predicted error counts where it is lower.
         """
-        computes, errors = np.array([(row.compute, row.error_mean or 1e-3) for row in self.curve]).T
+        computes, errors = np.array([(row.compute, row.error_posterior or 1e-3) for row in self.curve]).T
         between = float(np.exp(np.interp(np.log(compute), np.log(computes), np.log(errors))))
         predicted = self.predicted_base(compute)
         cheaper = [float(error) for error in errors[computes <= compute]]
@@ -137,12 +137,12 @@ class Baselines:
     def _is_gain(self, point: ConfigSummary) -> bool:
         """Return whether the point is better than the best length that costs no more, or about as much."""
         cheaper = [row for row in self.curve if row.compute <= point.compute * 2**EQUAL]
-        rival = min(cheaper, key=lambda row: row.error_mean, default=None) or self._nearest(point.compute)
+        rival = min(cheaper, key=lambda row: row.error_posterior, default=None) or self._nearest(point.compute)
         found, error = self.difference(point, rival), self.base_error(point.compute)
         if found.high is None:
             return point.error_posterior < error
-        # The interval of the measured length, moved to the error that is expected at the point's own compute.
-        return found.high + max(rival.error_mean - error, 0.0) < 0
+        # The interval of the trained length, moved to the error that is expected at the point's own compute.
+        return found.high + max(rival.error_posterior - error, 0.0) < 0
 
     def _nearest(self, compute: float) -> ConfigSummary:
         return min(self.curve, key=lambda row: abs(log2(row.compute / compute)))
