@@ -5,10 +5,10 @@ lowest one; where fewer than two points have two seeds, the knee of the front. A
 or has a diverged seed, is not recommended as long as there are others. Where no point is better than the base optimizer
 at some length that costs no more, and that is not dominated either, it is the base optimizer at its best length.
 
-All errors in a sentence are posterior ones, with their standard deviations: the seeds of the replicates may be lucky
-for all configurations alike, and their measured means would not fit the differences. In brackets behind a baseline
-stand what the data support about the point, and the difference (the point's value minus the baseline's) with its 95 %
-interval.
+Errors of replicated configurations are posterior ones, with their standard deviations: the seeds of the replicates may
+be lucky for all of them alike, and measured means would not fit the differences. One seed has what it measured. In
+brackets behind a baseline stand what the data support about the point, and the difference (the point's value minus the
+baseline's) with its 95 % interval.
 """
 
 from collections.abc import Sequence
@@ -134,9 +134,9 @@ def _interval(row: ConfigSummary, baselines: Baselines) -> str:
 
 
 def _error(row: ConfigSummary, baselines: Baselines) -> str:
-    one_seed = " (one seed)" if row.error_sem is None else ""
-    spread = row.error_sem if row.error_posterior_sd is None else row.error_posterior_sd
-    return baselines.metric.with_unit(row.error_posterior, spread) + one_seed
+    if row.error_sem is None:
+        return f"{baselines.metric.with_unit(row.error_mean)} (one seed)"
+    return baselines.metric.with_unit(row.error_posterior, row.error_posterior_sd or row.error_sem)
 
 
 def _at_cost(row: ConfigSummary, baselines: Baselines) -> str:

@@ -53,7 +53,7 @@ def test_without_replicates_the_knee_is_recommended_and_the_front_called_lucky(t
     search = search_of([*runs(0.0, [5.0], 0.0), *runs(0.3, [3.1]), *runs(1.0, [3.0])], tmp_path)
     found = analyze(search)
     assert found.recommended.extra_propagation == 0.3
-    assert "% (one seed) at 30 % extra compute" in found.answer
+    assert "3.10 % (one seed)" in found.answer
     assert any("one seed per configuration" in note for note in found.caveats)
     assert found.confirmed == ()
 
