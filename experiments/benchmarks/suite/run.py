@@ -101,13 +101,13 @@ METHODS: dict[str, Method] = {
 # What was run on the tasks that nothing was chosen on.
 ON_UNSEEN = ("ours", "random", "MO-TPE", "NSGA-II", "stock Ray: MO-TPE + ASHA", "MO-ASHA", "SGD at six lengths")
 # Fewer repeats and budgets: methods that take seconds per proposal, and what our search is without one of its parts.
-SLOW = {"Optuna GP", "BoTorch qLogNEHVI"}
+SLOW = {"Optuna GP": BUDGETS, "BoTorch qLogNEHVI": BUDGETS[:3]}
 
 
 def plan(name: str, worlds: int, slow_worlds: int) -> tuple[int, tuple[float, ...]]:
     """Return the repeats and the budgets of a method."""
     if name in SLOW:
-        return slow_worlds, BUDGETS[:3]
+        return slow_worlds, SLOW[name]
     if name.startswith("ours, from"):
         return worlds, BUDGETS[:2]
     return (worlds, BUDGETS) if not name.startswith("ours,") else (worlds // 2, BUDGETS[2:3])
