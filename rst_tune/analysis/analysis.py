@@ -15,7 +15,7 @@ from rst_tune.analysis.baselines import Baselines
 from rst_tune.analysis.caveats import caveats
 from rst_tune.analysis.cost import in_cost
 from rst_tune.analysis.questions import Answer, answers
-from rst_tune.analysis.replicates import ConfigSummary, diverged_trials, summarize_configs
+from rst_tune.analysis.replicates import ConfigSummary, summarize_configs
 from rst_tune.analysis.rungs import RungCorrelation, expected_finals, rung_correlations
 from rst_tune.analysis.surrogate import MIN_TRIALS, PRIOR, Surrogate, fit_surrogate
 from rst_tune.errors import InputError
@@ -187,8 +187,9 @@ def surrogate_of(search: Search, prior: Prior) -> Surrogate | None:
     finished = search.finished()
     if len(finished) < MIN_TRIALS:
         return None
-    trials = [*finished, *expected_finals(search), *diverged_trials(search)]
-    return fit_surrogate(trials, prior=prior)
+    # Without the diverged ones: the share of a configuration's seeds that diverged is counted by itself, and one that
+    # never finished is not delivered. As results they would look like noise, and widen every interval.
+    return fit_surrogate([*finished, *expected_finals(search)], prior=prior)
 
 
 def _cell(value: object) -> str:

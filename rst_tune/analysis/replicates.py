@@ -101,17 +101,6 @@ def chance_error(search: Search) -> float:
     return max(seen, default=100.0)
 
 
-def diverged_trials(search: Search) -> list[Trial]:
-    """Return the diverged trials of configurations that never finished, with the error of chance, for a surrogate.
-
-    Where some seeds finished, the surrogate predicts those, and the share that diverged is counted: both kinds as
-    results of one configuration would look like noise, and widen everything.
-    """
-    finished = {t.config_id for t in search.finished()}
-    never = {t.config_id for t in search.trials} - finished
-    return _diverged(search.trials, chance_error(search), never)
-
-
 def _diverged(trials: Sequence[Trial], chance: float, configs: Collection[str]) -> list[Trial]:
     found = [t for t in trials if t.status is Status.DIVERGED and t.full_horizon and t.has_cost]
     return [replace(t, error=chance) for t in found if t.config_id in configs]

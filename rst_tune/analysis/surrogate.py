@@ -21,13 +21,13 @@ error over seeds.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, special
 from scipy.optimize import minimize
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from rst_tune.analysis import pareto
 from rst_tune.analysis.features import FeatureEncoding, numbers_of
@@ -332,12 +332,18 @@ def fit_surrogate(
         return replace(surrogate, params=few.params)
     centre = transformed(prior.kernel)
     bounds = [(c - 4 * s, c + 4 * s) for c, s in zip(centre, prior.kernel_sd, strict=True)]
-    with threadpool_limits(1):  # several times faster than many threads for matrices this small
+    with threadpools().limit(limits=1):  # several times faster than many threads for matrices this small
         found = minimize(
             surrogate.objective(), centre, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 30}
         ).x
     amplitude, noise, scale, length = np.exp(found[:4]).tolist()
     return replace(surrogate, params=KernelParams(amplitude, noise, scale, length, float(special.expit(found[4]))))
+
+
+@cache
+def threadpools() -> ThreadpoolController:
+    """Return the thread pools of the numeric libraries. To find them takes milliseconds, so it is done once."""
+    return ThreadpoolController()
 
 
 def transformed(kernel: Sequence[float]) -> Array:

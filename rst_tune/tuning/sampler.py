@@ -8,7 +8,7 @@ its last rung predicts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,9 @@ import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
-from threadpoolctl import ThreadpoolController
 
 from rst_tune.analysis.features import FeatureEncoding
-from rst_tune.analysis.surrogate import MIN_TRIALS, NO_SEED, PRIOR, Surrogate
+from rst_tune.analysis.surrogate import MIN_TRIALS, NO_SEED, PRIOR, Surrogate, threadpools
 from rst_tune.records import Prior, Trial, TrialConfig
 from rst_tune.tuning.model import WORST_ERROR, SearchModel
 from rst_tune.tuning.space import Params, TaskScale, trial_config
@@ -176,7 +175,7 @@ class FrontSampler(BaseSampler):
         known = {config.identity for config in (*self.model.delivered.values(), *pending)}
         candidates = [self._pool[int(i)] for i in rng.choice(N_POOL, N_CANDIDATES, replace=False)]
         candidates = [c for c in candidates if c[1].identity not in known] or candidates
-        with _threadpools().limit(limits=1):  # quicker at this size, and rounded alike on any number of cores
+        with threadpools().limit(limits=1):  # quicker at this size, and rounded alike on any number of cores
             surrogate = self.model.surrogate(self._pending)
             able = self.model.deliverable(pending)
             # The others only take time: one more training will not bring them onto the front.
@@ -202,12 +201,6 @@ class FrontSampler(BaseSampler):
         suggester = RandomSuggester(rng, around)
         params = self._sample(suggester)
         return suggester.params, trial_config(params, self._scale)
-
-
-@cache
-def _threadpools() -> ThreadpoolController:
-    """Return the thread pools of the numeric libraries. To find them takes milliseconds, so it is done once."""
-    return ThreadpoolController()
 
 
 def knowledge_gradient(
