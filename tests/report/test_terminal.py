@@ -47,7 +47,7 @@ def long_front(analysis):
 
 
 def test_the_front_begins_with_the_answer_and_marks_the_recommended_point(analysis):
-    text = text_of(terminal.front_table(analysis))
+    text = text_of(terminal.front_table(analysis, limit=None))
     assert text.startswith("Train with ")
     assert sum(line.startswith("→ ") for line in text.splitlines()) == 1
     for point in analysis.points:
@@ -58,7 +58,7 @@ def test_the_front_begins_with_the_answer_and_marks_the_recommended_point(analys
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_every_point_of_the_front_has_one_line(analysis, width):
-    _, rows = front_lines(analysis, width)
+    _, rows = front_lines(analysis, width, limit=None)
     assert len(rows) == len(analysis.points)
     for row, point in zip(rows, analysis.points, strict=True):
         assert len(row) <= width
