@@ -19,8 +19,8 @@ demo: $(STAMP)  ## a real search on digits: the front in the terminal, the path 
 	@if grep -qs '"phase": *"done"' $(OUTPUT)/events.jsonl; then echo "the search in $(OUTPUT) is finished: its front"; fi
 	@$(BIN)/rst-tune run digits --output $(OUTPUT)
 
-test: $(STAMP)  ## all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests rst_tune
+test: $(STAMP)  ## all tests; FLAGS=--last-failed: those that failed last time
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(FLAGS) tests rst_tune
 
 check: $(STAMP)  ## lint, format, types
 	$(BIN)/ruff check .
@@ -37,7 +37,7 @@ results: $(STAMP)  ## docs/results.md from the kept records; FRESH=1 trains what
 	$(BIN)/python experiments/results/make.py $(if $(FRESH),--fresh)
 
 faults: $(STAMP)  ## the long form of the fault table: kills real processes for some minutes
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/faults tests/soak tests/tracking/test_server.py -m faults --long -q
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/faults tests/soak tests/tracking/test_server.py -m faults --long -o faulthandler_timeout=0 -q
 
 soak: $(STAMP)  ## random kills of the driver for MINUTES (10), then 10,000 damaged files; what failed is kept
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10)

@@ -163,7 +163,7 @@ class FrontSampler(BaseSampler):
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
     def propose(self, *, replicates: bool = True) -> dict[str, Any] | TrialConfig | None:
-        """Return the training with the largest acquisition; None while too little has finished.
+        """Return the training with the largest acquisition; None while too little has finished, or nothing is worth it.
 
         That of a new configuration is what Optuna is to suggest, a replicate the configuration that was trained before.
         """
@@ -174,7 +174,7 @@ class FrontSampler(BaseSampler):
         pending = [trial.config for trial in self._pending]
         known = {config.identity for config in (*self.model.delivered.values(), *pending)}
         candidates = [self._pool[int(i)] for i in rng.choice(N_POOL, N_CANDIDATES, replace=False)]
-        candidates = [c for c in candidates if c[1].identity not in known] or candidates
+        candidates = [c for c in candidates if c[1].identity not in known]
         with threadpools().limit(limits=1):  # quicker at this size, and rounded alike on any number of cores
             surrogate = self.model.surrogate(self._pending)
             able = self.model.deliverable(pending)
@@ -182,19 +182,23 @@ class FrontSampler(BaseSampler):
             delivered = [able[i] for i in surrogate.contenders(able)]
 
             def acquisition(configs: Sequence[TrialConfig], *, new: bool) -> Array:
+                if not configs:
+                    return np.zeros(0)
                 seeds = [self._seed_of(None if new else config) for config in configs]
                 gain = knowledge_gradient(surrogate, configs, delivered, reference, seeds)
                 return np.asarray(gain / (OVERHEAD + np.array([config.compute for config in configs])))
 
-            first = candidates[int(np.argmax(acquisition([config for _, config in candidates], new=True)))]
-            near = [self._candidate(rng, first[0]) for _ in range(N_NEIGHBOURS)]
-            near = [first, *(c for c in near if c[1].identity not in known)]
-            gains = acquisition([config for _, config in near], new=True)
-            again = acquisition(delivered, new=False) if replicates and delivered else np.zeros(1)
-        if again.max() > gains.max():
+            if candidates:
+                first = candidates[int(np.argmax(acquisition([config for _, config in candidates], new=True)))]
+                near = [self._candidate(rng, first[0]) for _ in range(N_NEIGHBOURS)]
+                candidates = [first, *(c for c in near if c[1].identity not in known)]
+            gains = acquisition([config for _, config in candidates], new=True)
+            again = acquisition(delivered if replicates else [], new=False)
+        if again.max(initial=0.0) > gains.max(initial=0.0):
             replicate: TrialConfig = delivered[int(np.argmax(again))]
             return replicate
-        self._suggested = near[int(np.argmax(gains))][0]
+        if candidates:
+            self._suggested = candidates[int(np.argmax(gains))][0]
         return self._suggested
 
     def _candidate(self, rng: np.random.Generator, around: Mapping[str, Any] | None = None) -> _Candidate:

@@ -11,11 +11,12 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     for item in items:
         if HERE in Path(item.path).parents:
             item.add_marker(pytest.mark.faults)
-            item.add_marker(pytest.mark.timeout(3600))  # a row starts many processes, on a machine that may be busy
+            if config.getoption("--long"):
+                item.add_marker(pytest.mark.timeout(3600))  # a row starts many processes
 
 
 @pytest.fixture(scope="session", autouse=True)

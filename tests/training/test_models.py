@@ -104,7 +104,7 @@ def test_a_model_of_the_users_is_called_with_the_number_of_classes():
             for name in ("cnn-tiny", "mlp-tiny")
             for width in ("x", -1, 0, 2.5, {"a": 1}, None, True)
         ],
-        ("cnn-tiny", {"width": 10**9}, "does not take the options"),
+        ("cnn-tiny", {"width": 10**14}, "does not take the options"),
         ("cnn-tiny", {"dropout": "x"}, "does not take the options"),
         ("mlp-tiny", {"dropout": 2}, "does not take the options"),
         ("mlp-tiny", {"classes": 3}, "does not take the options"),
