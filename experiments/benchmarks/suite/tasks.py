@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from ensemble import Arrays, SuiteTask
-from sklearn.datasets import load_digits, make_classification
+from sklearn.datasets import load_digits, make_classification, make_gaussian_quantiles
 
 
 @cache
@@ -67,6 +67,13 @@ def _spirals(seed: int = 9, examples: int = 6000, arms: int = 3) -> Arrays:
     points = along[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
     waves = np.sin(points @ rng.normal(0, 2.5, (2, 24)) + rng.uniform(0, 2 * np.pi, 24))
     return _standardized(waves + 0.1 * rng.normal(size=waves.shape)), y
+
+
+@cache
+def _shells(seed: int = 13) -> Arrays:
+    """Return a normal distribution whose classes are shells around its centre."""
+    x, y = make_gaussian_quantiles(n_samples=6000, n_features=5, n_classes=4, random_state=seed)
+    return _standardized(x), y
 
 
 def _standardized(x: np.ndarray, components: int = 20) -> np.ndarray:
@@ -131,6 +138,11 @@ UNSEEN: dict[str, SuiteTask] = {
             name="spirals", about="three spirals, Adam, batch norm, 20 % wrong labels",
             pool=_spirals, classes=3, train=480, validation=1000, label_noise=0.2, hidden=(24,), batch_norm=True,
             optimizer="adam", lr=0.02, epochs=16, rho=0.2,
+        ),
+        SuiteTask(
+            name="shells", about="four shells of a normal distribution, 10 % wrong labels, a wide network",
+            pool=_shells, classes=4, train=720, validation=1500, label_noise=0.1, hidden=(48,), lr=0.1, epochs=14,
+            rho=0.2,
         ),
     )
 }  # fmt: skip
