@@ -19,8 +19,8 @@ demo: $(STAMP)  ## a real search on digits: the front in the terminal, the path 
 	@if grep -qs '"phase": *"done"' $(OUTPUT)/events.jsonl; then echo "the search in $(OUTPUT) is finished: its front"; fi
 	@$(BIN)/rst-tune run digits --output $(OUTPUT)
 
-test: $(STAMP)  ## all tests; FLAGS=--last-failed: those that failed last time
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(FLAGS) tests rst_tune
+test: $(STAMP)  ## all tests; TEST_FLAGS=--last-failed: those that failed last time
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS) tests rst_tune
 
 check: $(STAMP)  ## lint, format, types
 	$(BIN)/ruff check .

@@ -311,8 +311,9 @@ def fit_surrogate(
         raise InputError(f"a surrogate needs {MIN_TRIALS} finished trials, but there are {len(trials)}: run more")
     used = thinned(trials, MAX_TRIALS)
     errors = np.array([float(t.error or 0.0) for t in used])
-    # An error of 0 has no logarithm.
-    errors = np.maximum(errors, 1e-4 * (float(np.median(errors)) or 1.0))
+    # An error of 0 has no logarithm: no wrong answer counts as half of the fewest. Less would raise the noise of all.
+    above = errors[errors > 0]
+    errors = np.maximum(errors, max(0.5 * above.min(initial=np.inf), 1e-4 * np.median(above)) if len(above) else 1.0)
     baselines = [e for t, e in zip(used, errors, strict=True) if t.config.is_base]
     limit = CLIP * max(baselines) if baselines else 3 * float(np.quantile(errors, 0.25))
     target = np.log(np.minimum(errors, limit))

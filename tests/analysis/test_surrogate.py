@@ -46,6 +46,18 @@ def test_the_interval_of_a_training_covers_held_out_ones(tmp_path):
     assert 0.8 <= np.mean(inside) <= 0.97
 
 
+def test_a_training_without_a_wrong_answer_is_a_lucky_one_and_no_outlier():
+    """Counts of wrong answers of a thousand, six on average; then the best of them without any."""
+    counts = np.random.default_rng(0).poisson(6, 40)
+    trials = [trial(0.1 + 0.02 * k, k, 0.1 * float(max(count, 1))) for k, count in enumerate(counts)]
+    trials[20] = replace(trials[20], error=0.1)
+    some, none = (fit_surrogate([*trials[:20], t, *trials[21:]]) for t in (trials[20], replace(trials[20], error=0.0)))
+    assert none.params.noise < 1.2 * some.params.noise
+    configs = [t.config for t in trials]
+    assert 0.95 < np.mean(none.errors(configs)) / 0.6 < 1.15
+    assert fit_surrogate([replace(t, error=0.0) for t in trials]).errors(configs).max() < 2
+
+
 def simulated(seed, count=90, noise=0.12):
     """A task over length, radius, gamma and cost, with a bump in the radius that the prior mean does not have."""
     rng = np.random.default_rng(seed)

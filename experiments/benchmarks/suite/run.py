@@ -196,6 +196,12 @@ class Judge:
         """Return the hypervolume of a front over the best known, by the true means."""
         return self._share(configs, [self.true[config_id(c.params)] for c in configs])
 
+    def value_of_any(self, configs: Sequence[TrialConfig]) -> float:
+        """Return the same of configurations whose truth need not be known yet."""
+        for config, errors in zip(configs, self.bank.truth(configs), strict=True):
+            self.true.setdefault(config_id(config.params), float(errors.mean()) * self.correction(config))
+        return self.value(configs)
+
     def claimed(self, row: Row) -> float:
         """Return the hypervolume that a search claims over the best known, corrected for the luck of its own seeds."""
         counts = np.array([count for _, count in row["seeds"]], dtype=float)

@@ -91,7 +91,7 @@ def first_points(task: str, kind: str, world: int, count: int) -> dict[str, Any]
 # --- how well a few trainings predict others ----------------------------------------------------------------------
 
 
-def _trials(task: str) -> tuple[list[Trial], list[Trial]]:
+def trials_of(task: str) -> tuple[list[Trial], list[Trial]]:
     """Return the base optimizer at ten lengths, and random configurations of the space, as trials of one seed each."""
     bank = Bank(TASKS[task])
     rows = design(bank)
@@ -117,7 +117,7 @@ def _priors(task: str, number: int) -> Iterator[tuple[str, Prior]]:
 
 def prediction_errors(task: str) -> dict[tuple[str, int], list[float]]:
     """Return the root mean square errors of predicted log errors by (prior, trainings), one per repeat."""
-    base, others = _trials(task)
+    base, others = trials_of(task)
     worst = max(float(t.error or 0.0) for t in base)
     found: dict[tuple[str, int], list[float]] = {}
     for repeat in range(REPEATS):
