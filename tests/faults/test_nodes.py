@@ -85,12 +85,14 @@ def can_unshare(folder: Path) -> bool:
 
 
 def test_trials_of_a_node_that_cannot_write_move_elsewhere(cluster, undisturbed, tmp_path, say):
-    output = tmp_path / "output"
+    output, go = tmp_path / "output", tmp_path / "go"
     output.mkdir()
     if not can_unshare(output):
         pytest.skip("needs the right to make a mount namespace")
-    experiment = write_experiment(tmp_path)
+    experiment = write_experiment(tmp_path, task=patient_task(go))
     with node_with(READ_ONLY, output, cluster), driver(experiment, output, cluster.address, MANY) as search:
+        search.until(lambda: len({start["node"] for start in starts(output)}) == 2, "a trial on each node")
+        go.touch()
         assert search.wait() == 0, search.text
     moved = assert_moved(output)
     assert f"cannot write to {output}" in (output / "log.txt").read_text()

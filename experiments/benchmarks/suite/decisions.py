@@ -35,7 +35,7 @@ from bank import Bank
 from prior import left_out
 from run import Judge
 from simulated_tasks import FORMULAS, SimulatedBank, simulated_bank
-from tasks import TASKS
+from tasks import ALL
 
 from rst_tune.analysis.analysis import Analysis
 from rst_tune.analysis.replicates import ConfigSummary
@@ -101,7 +101,7 @@ def load() -> list[Row]:
 
 def bank_of(name: str) -> Bank:
     """Return the bank of a task of the suite or of a simulated one."""
-    return simulated_bank(name) if name in FORMULAS else Bank(TASKS[name])
+    return simulated_bank(name) if name in FORMULAS else Bank(ALL[name])
 
 
 class Truth:
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="accepted for uniformity: the tables take seconds")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for name in (*TASKS, *FORMULAS) if options.train else ():
+    for name in (*ALL, *FORMULAS) if options.train else ():
         train(name, options.worlds)
     found = scores(load())
     print(table(found))
