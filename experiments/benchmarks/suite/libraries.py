@@ -18,17 +18,17 @@ from importlib.util import find_spec
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from prior import left_out
+from run import NO_MEAN
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from tasks import TASKS
 from warm import trials_of
 
 from rst_tune.analysis.features import FeatureEncoding
-from rst_tune.analysis.surrogate import CLIP, PRIOR, fit_surrogate
+from rst_tune.analysis.surrogate import CLIP, fit_surrogate
 from rst_tune.records import Prior, Trial
 
 COUNTS, REPEATS, TIMED, PREDICTED = (4, 12, 40), 8, (35, 200), 400
-NO_MEAN = PRIOR.model_copy(update={"mean": (0.0,) * 5, "mean_sd": (0.5, 0.3, 0.1, 0.001, 0.001)})
 Predict = Callable[[Sequence[Trial], Sequence[Trial], FeatureEncoding, float], np.ndarray]
 
 
