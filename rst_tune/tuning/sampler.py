@@ -27,8 +27,8 @@ Array = NDArray[np.float64]
 _Candidate = tuple[dict[str, Any], TrialConfig]  # what was suggested, and the configuration that it means
 
 # Candidates per proposal, drawn from a pool of samples of the space that is made once, and neighbours of the best one.
-# Half or twice of a constant makes no measurable difference, here, in the surrogate and in what confirms
-# (experiments/benchmarks/suite/constants.py).
+# About half or twice of these (but the pool), and of twelve other constants of the search, makes no difference beyond
+# that of chance: experiments/benchmarks/suite/constants.py.
 N_POOL, N_CANDIDATES, N_NEIGHBOURS = 2000, 300, 100
 # A neighbour of the best candidate lies this far from it (in ranges), and keeps its choices with this probability.
 NEIGHBOUR_SCALE, P_KEEP_CATEGORY = 0.08, 0.8

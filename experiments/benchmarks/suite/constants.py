@@ -3,9 +3,9 @@
     python experiments/benchmarks/suite/constants.py            # four tasks, about an hour of one core
     python experiments/benchmarks/suite/constants.py --quick    # one constant, one task, two worlds
 
-Printed are the true hypervolumes over the best known with 40 plain trainings, in worlds that no table of results has,
-and the mean difference from the shipped value over the same worlds, with its standard error. A constant whose change
-makes no difference beyond that error needs no better value. New trainings are not kept.
+Printed are the true hypervolumes over the best known with 40 plain trainings, and the mean difference from the shipped
+value over the same worlds, with its standard error. A constant whose change makes no difference beyond that error needs
+no better value. No table of results has these worlds, but `ROUGHNESS` was chosen on them. New trainings are not kept.
 """
 
 import argparse
